@@ -143,9 +143,9 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
 // Prints the plan, the estimated time and the warnings of a dry run.
 void tell_plan(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
   const auto dry = dry_run(plan, shard);
-  const auto advice = advise(plan, dry, shard, options.compute.options());
+  const auto advice = make_run_advice(plan, dry, shard, options.compute.options());
   if (options.json) {
-    fmt::print("{}\n", with_advice(plan_json(plan, dry), advice));
+    fmt::print("{}\n", add_advice_to_plan_json(plan_json(plan, dry), advice));
     return;
   }
   print_plan(plan, dry, options.common.verbose);

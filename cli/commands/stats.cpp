@@ -96,9 +96,9 @@ StatsConfig configuration(const StatsArguments& options) {
 // there is no check for too few rows.
 void tell_plan(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
   const auto dry = dry_run_stats(plan, shard);
-  const auto advice = advise(plan, dry, options.compute.options());
+  const auto advice = make_run_advice(plan, dry, options.compute.options());
   if (options.json) {
-    fmt::print("{}\n", with_advice(plan_json(plan, dry), advice));
+    fmt::print("{}\n", add_advice_to_plan_json(plan_json(plan, dry), advice));
     return;
   }
   print_plan(plan, dry);

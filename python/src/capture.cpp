@@ -71,7 +71,8 @@ std::string dry_run_json(CaptureConfig config, const ComputeOptions& compute, Sh
     fetch_capture_inputs(config, {.weights = false, .quiet = true});
     const auto plan = make_plan(config, compute, engine);
     const auto dry = dry_run(plan, shard);
-    return with_advice(plan_json(plan, dry), advise(plan, dry, shard, compute));
+    return add_advice_to_plan_json(plan_json(plan, dry),
+                                   make_run_advice(plan, dry, shard, compute));
   });
 }
 

@@ -47,7 +47,7 @@ std::string dry_run_json(StatsConfig config, const ComputeOptions& compute, Pair
     fetch_capture_inputs(config.run, {.weights = false, .quiet = true});
     const auto plan = make_stats_plan(config, compute, engine);
     const auto dry = dry_run_stats(plan, {shard.first, shard.second});
-    return with_advice(plan_json(plan, dry), advise(plan, dry, compute));
+    return add_advice_to_plan_json(plan_json(plan, dry), make_run_advice(plan, dry, compute));
   });
 }
 

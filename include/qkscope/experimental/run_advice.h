@@ -24,12 +24,13 @@ struct RunAdvice {
 // nothing: without local weights there is no estimate. Warns if texts may be longer than the
 // context of the model, and for captures if rows are too few for the analyses or the position
 // sampler is misconfigured.
-QKSCOPE_API RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
-                             const ComputeOptions& compute = {});
-QKSCOPE_API RunAdvice advise(const StatsPlan& plan, const StatsDryRun& dry,
-                             const ComputeOptions& compute = {});
+QKSCOPE_API RunAdvice make_run_advice(const CapturePlan& plan, const DryRun& dry,
+                                      const Shard& shard, const ComputeOptions& compute = {});
+QKSCOPE_API RunAdvice make_run_advice(const StatsPlan& plan, const StatsDryRun& dry,
+                                      const ComputeOptions& compute = {});
 
 // Adds "warnings" and "seconds" to the JSON object of a plan.
-QKSCOPE_API std::string with_advice(const std::string& plan_json, const RunAdvice& advice);
+QKSCOPE_API std::string add_advice_to_plan_json(const std::string& plan_json,
+                                                const RunAdvice& advice);
 
 }  // namespace qkscope

@@ -119,7 +119,7 @@ std::string hash_of_files(const CaptureIndex& index) {
 }
 
 // Hashes the state file of a stored capture or stored statistics; local copies have the same hash.
-std::string hash_of_stored(const StoreAddress& address) {
+std::string hash_of_stored_state(const StoreAddress& address) {
   const auto folder = open_stored_folder(address);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
     if (folder.manifest().find(state) == nullptr) continue;
@@ -216,7 +216,7 @@ bool names_capture(const std::string& name) {
 }
 
 std::string hash_capture(const std::string& name) {
-  if (const auto address = parse_store_address(name)) return hash_of_stored(*address);
+  if (const auto address = parse_store_address(name)) return hash_of_stored_state(*address);
   if (const auto remote = parse_hub_capture_name(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile})

@@ -80,16 +80,16 @@ struct ExamplesWriter::State {
   arrow::Int32Builder tokens;
   arrow::BooleanBuilder truncated;
 
-  static void check(const arrow::Status& status) {
+  static void check_write(const arrow::Status& status) {
     check_arrow(status, "writing the table of examples", ErrorKind::failure);
   }
 
-  void flush() {
+  void write_row_group() {
     if (ids.length() == 0) return;
     arrow::ArrayVector columns;
     for (arrow::ArrayBuilder* column :
          std::initializer_list<arrow::ArrayBuilder*>{&ids, &keys, &sources, &tokens, &truncated})
-      check(column->Finish(&columns.emplace_back()));
+      check_write(column->Finish(&columns.emplace_back()));
     file.append(*arrow::Table::Make(schema, columns));
   }
 };
@@ -101,16 +101,16 @@ ExamplesWriter::~ExamplesWriter() = default;
 
 void ExamplesWriter::append(const ExampleRecord& example) {
   auto& s = *state_;
-  s.check(s.ids.Append(example_id_from_key(example.key)));
-  s.check(s.keys.Append(example.key));
-  s.check(s.sources.Append(example.source_id));
-  s.check(s.tokens.Append(example.tokens));
-  s.check(s.truncated.Append(example.truncated));
-  if (s.ids.length() == s.row_group_size) s.flush();
+  s.check_write(s.ids.Append(example_id_from_key(example.key)));
+  s.check_write(s.keys.Append(example.key));
+  s.check_write(s.sources.Append(example.source_id));
+  s.check_write(s.tokens.Append(example.tokens));
+  s.check_write(s.truncated.Append(example.truncated));
+  if (s.ids.length() == s.row_group_size) s.write_row_group();
 }
 
 void ExamplesWriter::finish() {
-  state_->flush();
+  state_->write_row_group();
   state_->file.finish();
 }
 

@@ -56,7 +56,7 @@ struct OpenHeadFile {
   parquet::ParquetFileReader* operator->() const { return reader.get(); }
 };
 
-OpenHeadFile open(const std::string& path) {
+OpenHeadFile open_head_file(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
   // The system allocator lets other allocations reuse memory freed by Parquet pages.
@@ -68,7 +68,7 @@ OpenHeadFile open(const std::string& path) {
   return {std::move(pool), std::move(reader)};
 }
 
-Metadata metadata_of(const parquet::FileMetaData& file) {
+Metadata key_value_metadata_of_file(const parquet::FileMetaData& file) {
   Metadata metadata;
   const auto& pairs = file.key_value_metadata();
   for (std::int64_t i = 0; pairs && i < pairs->size(); ++i)
@@ -185,25 +185,25 @@ class HeadFileReader {
         if (std::count(levels.begin(), levels.begin() + count, max_level) != stored)
           bad_input(
               "{}: column '{}' has {} values where its levels say otherwise; the file is damaged",
-              path_, name_of(leaf), stored);
+              path_, column_name(leaf), stored);
         batch(std::span(levels).first(size), std::span(repetition).first(size),
               std::span(values).first(static_cast<std::size_t>(stored)));
         done += count;
       }
       if (done != expected)
         bad_input("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
-                  name_of(leaf), done, expected);
+                  column_name(leaf), done, expected);
     }
   }
 
-  std::string name_of(int leaf) const {
+  std::string column_name(int leaf) const {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
   // Reads a flat column. Nulls are allowed only if `defined` is given: 1 for a value, 0 for a null.
   template <typename Type>
-  std::vector<typename Type::c_type> numbers(int leaf,
-                                             std::vector<std::int16_t>* defined = nullptr) {
+  std::vector<typename Type::c_type> read_numbers(int leaf,
+                                                  std::vector<std::int16_t>* defined = nullptr) {
     std::vector<typename Type::c_type> all;
     all.reserve(bounded_by_file(row_count()));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
@@ -214,7 +214,7 @@ class HeadFileReader {
         if (defined != nullptr)
           defined->push_back(level == max_level ? 1 : 0);
         else if (level != max_level)
-          bad_input("{}: row {}: '{}' is null; expected a number", path_, row, name_of(leaf));
+          bad_input("{}: row {}: '{}' is null; expected a number", path_, row, column_name(leaf));
         ++row;
       }
     });
@@ -223,7 +223,7 @@ class HeadFileReader {
 
   template <typename Type>
   std::vector<typename Type::c_type> read_required_column(const char* name) {
-    return numbers<Type>(leaf_of_type(name, Type::type_num));
+    return read_numbers<Type>(leaf_of_type(name, Type::type_num));
   }
 
   // A row begins where the repetition level is 0; all rows must have the same length.
@@ -280,11 +280,11 @@ class HeadFileReader {
   }
 
   // qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, else null.
-  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined) {
+  std::vector<std::int64_t> read_window_column(int leaf, std::vector<std::int16_t>& defined) {
     const auto type = schema_.Column(leaf)->physical_type();
-    if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
+    if (type == parquet::Type::INT64) return read_numbers<parquet::Int64Type>(leaf, &defined);
     if (type == parquet::Type::INT32) {
-      const auto narrow = numbers<parquet::Int32Type>(leaf, &defined);
+      const auto narrow = read_numbers<parquet::Int32Type>(leaf, &defined);
       return {narrow.begin(), narrow.end()};
     }
     if (!all_null(leaf))
@@ -298,7 +298,7 @@ class HeadFileReader {
     rows.window_missing = leaf < 0;
     if (leaf < 0) return;
     std::vector<std::int16_t> defined;
-    const auto found = windows(leaf, defined);
+    const auto found = read_window_column(leaf, defined);
     if (found.empty()) return;
     std::size_t next = 0;
     for (std::size_t row = 0; row < defined.size(); ++row) {
@@ -336,7 +336,7 @@ class HeadFileReader {
 
 // Captures store one example after another with ascending positions. A file in this order cannot
 // contain duplicates, so no sorting is needed to detect them.
-bool in_capture_order(const HeadRows& rows) {
+bool is_in_capture_order(const HeadRows& rows) {
   std::unordered_set<std::int64_t> seen;  // examples; stays empty while examples ascend
   for (std::size_t i = 1; i < rows.position.size(); ++i) {
     const auto before = rows.example(i - 1);
@@ -367,8 +367,8 @@ void check_finite(const HeadRows& rows, const std::string& path) {
 }
 
 // Throws a bad-input error if an (example, position) pair occurs twice.
-void check_distinct(const HeadRows& rows, const std::string& path) {
-  if (in_capture_order(rows)) return;
+void check_no_duplicate_rows(const HeadRows& rows, const std::string& path) {
+  if (is_in_capture_order(rows)) return;
   std::vector<std::size_t> order(rows.position.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto key = [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i], i); };
@@ -388,25 +388,27 @@ void check_distinct(const HeadRows& rows, const std::string& path) {
 HeadFile read_head_file(const std::string& path) {
   return translate_exceptions([&] {
     HeadFile file = translate_parquet_errors(path, [&] {
-      const auto reader = open(path);
-      return HeadFile{HeadFileReader(path, *reader).rows(), metadata_of(*reader->metadata())};
+      const auto reader = open_head_file(path);
+      return HeadFile{HeadFileReader(path, *reader).rows(),
+                      key_value_metadata_of_file(*reader->metadata())};
     });
     check_finite(file.rows, path);
-    check_distinct(file.rows, path);
+    check_no_duplicate_rows(file.rows, path);
     return file;
   });
 }
 
 std::vector<std::int64_t> read_head_example_ids(const std::string& path) {
   return translate_parquet_errors(path, [&] {
-    const auto reader = open(path);
+    const auto reader = open_head_file(path);
     return HeadFileReader(path, *reader).examples();
   });
 }
 
 Metadata read_head_metadata(const std::string& path) {
   return translate_exceptions([&] {
-    return translate_parquet_errors(path, [&] { return metadata_of(*open(path)->metadata()); });
+    return translate_parquet_errors(
+        path, [&] { return key_value_metadata_of_file(*open_head_file(path)->metadata()); });
   });
 }
 

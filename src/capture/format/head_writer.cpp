@@ -95,7 +95,7 @@ struct HeadWriter::State {
   HeadRows pending;               // fewer rows than one block
   std::int64_t in_row_group = 0;  // rows written to the open row group
 
-  void check(const arrow::Status& status) const {
+  void check_write(const arrow::Status& status) const {
     check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
   }
   template <typename T>
@@ -109,10 +109,10 @@ struct HeadWriter::State {
   }
   std::shared_ptr<arrow::Array> token_strings() const {
     arrow::StringBuilder builder;
-    check(builder.AppendValues(pending.token_str));
+    check_write(builder.AppendValues(pending.token_str));
     return unwrap_result(builder.Finish());
   }
-  void flush();
+  void write_pending_rows();
 };
 
 HeadRowsView as_head_rows_view(const HeadRows& rows) {
@@ -121,7 +121,7 @@ HeadRowsView as_head_rows_view(const HeadRows& rows) {
 }
 
 // Block boundaries depend only on the row count, not on how the rows are split into append() calls.
-void HeadWriter::State::flush() {
+void HeadWriter::State::write_pending_rows() {
   const auto count = pending.size();
   if (count == 0) return;
   const auto values = std::make_shared<arrow::FloatArray>(count * options.head_dim,
@@ -140,7 +140,7 @@ void HeadWriter::State::flush() {
     columns.push_back(
         std::make_shared<arrow::Int64Array>(count, arrow::Buffer::Wrap(pending.example_key)));
   // Parquet keeps the compressed columns of a row group in memory until the row group is complete.
-  check(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
+  check_write(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
   pending.bucket.clear();
   pending.example_id.clear();
@@ -192,14 +192,14 @@ void HeadWriter::append(const HeadRowsView& rows) {
     if (state_->options.token_strings)
       append_slice(pending.token_str, rows.token_str, begin, taken);
     begin += taken;
-    if (pending.position.size() == block) state_->flush();
+    if (pending.position.size() == block) state_->write_pending_rows();
   }
 }
 
 void HeadWriter::finish() {
-  state_->flush();
-  state_->check(state_->writer->Close());
-  state_->check(state_->stream->Close());
+  state_->write_pending_rows();
+  state_->check_write(state_->writer->Close());
+  state_->check_write(state_->stream->Close());
   move_into_place(state_->temporary, state_->path);
   state_->writer.reset();
 }

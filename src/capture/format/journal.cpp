@@ -23,7 +23,7 @@ namespace {
 
 // Writes the whole text, repeating pwrite() after partial writes. Returns false with errno set on
 // failure.
-bool write_at(int file, std::string_view text, off_t at) {
+bool write_at_offset(int file, std::string_view text, off_t at) {
   while (!text.empty()) {
     const auto count = ::pwrite(file, text.data(), text.size(), at);
     if (count < 0 && errno == EINTR) continue;
@@ -62,7 +62,7 @@ JournalEntry parse_entry(const Json& line) {
 }
 
 // Checksum of a journal line and the previous line's checksum, `before`: a hash chain.
-std::uint64_t line_checksum(std::uint64_t before, const std::string& content) {
+std::uint64_t chained_line_checksum(std::uint64_t before, const std::string& content) {
   return checksum_of(checksum_text(before) + content);
 }
 
@@ -174,7 +174,7 @@ bool Journal::parse_line(std::string_view text) {
     line = parse_json(text, segment_path(layout::kJournalFile));
     const auto check = parse_checksum(line.at(kCheck).get<std::string>());
     line.erase(kCheck);
-    if (check != line_checksum(check_, line.dump())) return false;
+    if (check != chained_line_checksum(check_, line.dump())) return false;
     check_ = check;
     if (complete_) return false;  // no line may follow the completion mark
     if (line.contains("complete")) {
@@ -204,11 +204,11 @@ void Journal::append_line(Json line) {
   const FileDescriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file.is_open()) system_error("write", path, errno);
-  const auto check = line_checksum(check_, line.dump());
+  const auto check = chained_line_checksum(check_, line.dump());
   line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
   const auto at = static_cast<off_t>(valid_bytes_);
-  if (::ftruncate(file.number(), at) != 0 || !write_at(file.number(), text, at) ||
+  if (::ftruncate(file.number(), at) != 0 || !write_at_offset(file.number(), text, at) ||
       ::fsync(file.number()) != 0)
     system_error("write", path, errno);
   if (first) fsync_folder(folder_);

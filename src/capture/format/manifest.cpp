@@ -69,7 +69,7 @@ constexpr int kFormatNumber = 2;  // one number for manifest, journal and segmen
 constexpr char kChecksum[] = "checksum";
 
 // A valid checksum does not prove that this program wrote the manifest, so check value ranges too.
-void check_numbers(const Manifest& manifest, const std::string& where) {
+void check_manifest_ranges(const Manifest& manifest, const std::string& where) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 24;
   const auto expect = [&](const char* name, std::int64_t value) {
     if (value < 1 || value > kLargest)
@@ -106,7 +106,7 @@ void check_identity(const Json& identity, const std::string& where) {
 constexpr std::size_t kShownDifferences = 5;
 constexpr std::size_t kShownValue = 60;  // bytes
 
-std::string shorten(const Json& value) {
+std::string dump_shortened(const Json& value) {
   const auto text = value.dump();
   return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
 }
@@ -121,7 +121,8 @@ void append_differences(const Json& there, const Json& now, const std::string& p
     return;
   }
   if (!there.is_object() || !now.is_object()) {
-    differences.push_back(fmt::format("{}: {} there, {} now", path, shorten(there), shorten(now)));
+    differences.push_back(
+        fmt::format("{}: {} there, {} now", path, dump_shortened(there), dump_shortened(now)));
     return;
   }
   Json all = there;
@@ -141,7 +142,7 @@ std::string join_differences(std::vector<std::string> differences) {
 }
 
 // Returns the names of files that exist in only one of the lists or have different fingerprints.
-std::vector<std::string> changed_files(const Json& there, const Json& now) {
+std::vector<std::string> names_of_changed_files(const Json& there, const Json& now) {
   std::vector<std::string> names;
   Json all = there;
   all.update(now);
@@ -160,7 +161,7 @@ std::string input_difference(const Json& there, const Json& now) {
   for (const auto& [kind, words] : kinds) {
     if (!there.contains(kind) || !now.contains(kind) || there[kind] == now[kind]) continue;
     changed.push_back(fmt::format("{} changed since this run began ({})", words,
-                                  fmt::join(changed_files(there[kind], now[kind]), ", ")));
+                                  fmt::join(names_of_changed_files(there[kind], now[kind]), ", ")));
   }
   return fmt::format("{}", fmt::join(changed, "; "));
 }
@@ -251,7 +252,7 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
     manifest.groups.push_back(group_from_json(group, where));
   manifest.private_repo = json.value("private", false);
   check_identity(manifest.identity, where);
-  check_numbers(manifest, where);
+  check_manifest_ranges(manifest, where);
   return manifest;
 }
 

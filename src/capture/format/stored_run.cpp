@@ -60,7 +60,7 @@ Json to_json(const std::string& line, const std::vector<StoredFile>& files) {
   return json;
 }
 
-[[noreturn]] void damaged(const std::string& where, const std::string& why) {
+[[noreturn]] void throw_damaged_journal(const std::string& where, const std::string& why) {
   bad_input("{}: damaged ({}); start again with --overwrite", where, why);
 }
 
@@ -112,7 +112,7 @@ std::optional<StoredRun::ActiveRun> StoredRun::parse_active_run(
     if (active.run == folder_.manifest().run) return {};  // finished or overwritten
     return active;
   } catch (const Json::exception& error) {
-    damaged(where, error.what());
+    throw_damaged_journal(where, error.what());
   }
 }
 
@@ -210,7 +210,7 @@ std::vector<StoredRun::StoredJournalLine> StoredRun::read_journal_lines(const Sh
           record.files.push_back(parse_manifest_entry(file, where));
       }
     } catch (const Json::exception& error) {
-      damaged(where, error.what());
+      throw_damaged_journal(where, error.what());
     }
     return records;
   };
@@ -222,7 +222,7 @@ std::vector<StoredRun::StoredJournalLine> StoredRun::read_journal_lines(const Sh
   std::vector<StoredJournalLine> records(names.size());
   run_transfers(names.size(), [&](std::size_t i, const std::atomic<bool>&) {
     if (parse_object_number(names[i]) != i)
-      damaged(store.object_address(names[i]), fmt::format("line {} is missing", i));
+      throw_damaged_journal(store.object_address(names[i]), fmt::format("line {} is missing", i));
     records[i] = std::move(read_object(names[i]).front());
   });
   return records;

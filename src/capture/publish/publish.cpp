@@ -227,8 +227,8 @@ class Publication {
 };
 
 // Fills in missing options from the capture's configuration.
-PublishOptions with_defaults(PublishOptions options, const FinishedCapture& capture,
-                             const std::string& data_root) {
+PublishOptions fill_missing_options(PublishOptions options, const FinishedCapture& capture,
+                                    const std::string& data_root) {
   if (options.repo.empty()) {
     options.repo = capture.repo;
     options.private_repo = options.private_repo || capture.private_repo;
@@ -251,7 +251,7 @@ PublishOptions with_defaults(PublishOptions options, const FinishedCapture& capt
 PublishResult publish_capture(const std::string& data_root, const PublishOptions& options) {
   return translate_exceptions([&] {
     const auto capture = check_finished_capture(data_root);
-    const auto completed = with_defaults(options, capture, data_root);
+    const auto completed = fill_missing_options(options, capture, data_root);
     const HubClient client(hub_settings());
     if (client.settings().offline)
       bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");

@@ -42,7 +42,7 @@ std::optional<DType> read_dtype(YamlSection& section, const std::string& key) {
   return dtype;
 }
 
-bool is_device(const std::string& text) {
+bool is_device_name(const std::string& text) {
   if (text == "auto" || text == "cpu" || text == "cuda") return true;
   if (!text.starts_with("cuda:") || text.size() == 5 || text.size() > 8) return false;
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -59,7 +59,7 @@ ModelSource read_model(YamlSection section, std::vector<std::string>& remote_cod
   model.revision = section.text("revision");
   model.dtype = read_dtype(section, "dtype").value_or(model.dtype);
   model.device_map = section.text("device_map").value_or(model.device_map);
-  if (!is_device(model.device_map))
+  if (!is_device_name(model.device_map))
     section.throw_expected("device_map", "auto, cpu, cuda, cuda:N or null");
   read_remote_code(section, "model.trust_remote_code", remote_code);
   section.text("attn_implementation");  // accepted for compatibility with transformers, ignored

@@ -43,7 +43,8 @@ std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
 }
 
 // Throws a bad-input error for an unsupported family; the message suggests transformers.
-void check_family(const Json& json, const CaptureConfig& config, const std::string& where) {
+void check_model_family_supported(const Json& json, const CaptureConfig& config,
+                                  const std::string& where) {
   const auto type = json.find("model_type");
   if (type == json.end() || !type->is_string() || is_supported_family(*type)) return;
   bad_input(
@@ -93,7 +94,7 @@ Json rope_json(const RopeConfig& rope) {
   return json;
 }
 
-Stage stage_of(const ModelConfig& model, bool pre_rope, HeadKind kind) {
+Stage captured_stage(const ModelConfig& model, bool pre_rope, HeadKind kind) {
   const bool query = kind == HeadKind::query;
   if (!pre_rope) return query ? Stage::rot_q : Stage::rot_k;
   if (model.qk_norm) return query ? Stage::q_normed : Stage::k_normed;
@@ -131,7 +132,7 @@ void add_head_groups(RunPlan& plan) {
   const auto& capture = plan.config.capture;
   const auto add = [&](std::int64_t layer, HeadKind kind, const std::set<std::int64_t>& heads) {
     plan.manifest.groups.push_back(make_head_group(plan, layer, kind, heads));
-    plan.points.push_back({stage_of(plan.model, capture.pre_rope, kind), layer});
+    plan.points.push_back({captured_stage(plan.model, capture.pre_rope, kind), layer});
   };
   for (const auto& [layer, heads] : plan.selection.layers) {
     if (capture.queries) add(layer, HeadKind::query, heads.queries);
@@ -203,7 +204,7 @@ bool runs_on_cuda(const RunPlan& plan) {
   return plan.backend.device.kind == Device::Kind::cuda;
 }
 
-void check_context(const RunPlan& plan) {
+void check_chunk_fits_context(const RunPlan& plan) {
   auto context = static_cast<double>(plan.model.max_positions);
   for (const auto& rope : plan.model.ropes)
     context = std::max(context, static_cast<double>(rope.original_max) * rope.factor);
@@ -328,7 +329,7 @@ void plan_inputs(RunPlan& plan) {
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);
-  check_family(json, config, config_source(plan.model_folder));
+  check_model_family_supported(json, config, config_source(plan.model_folder));
   plan.model = parse_model_config(json, config_source(plan.model_folder));
 }
 
@@ -424,7 +425,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
     plan_inputs(plan);
     check_model_runs_on(plan.backend.device, plan.model);
   }
-  check_context(plan);
+  check_chunk_fits_context(plan);
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);
   fill_manifest(plan, !plan.engine && runs_on_cuda(plan) && compute.deterministic);

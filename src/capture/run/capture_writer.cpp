@@ -90,7 +90,7 @@ void DocumentList::count_document(const Example& example) {
   ++passed_;
 }
 
-void DocumentList::check_all_passed() const {
+void DocumentList::check_stored_documents_were_passed() const {
   if (passed_ < stored_)
     bad_input("{} documents were passed and {} are stored; pass all documents again", passed_,
               stored_);
@@ -152,7 +152,7 @@ CaptureResult CaptureWriter::finish() {
     auto& part = state_->part;
     CaptureResult result;
     if (part.is_open()) {
-      state_->list.check_all_passed();
+      state_->list.check_stored_documents_were_passed();
       result.forward_seconds = part.writer().forward_seconds();
       part.close(true);
     }

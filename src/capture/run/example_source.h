@@ -106,7 +106,7 @@ class DocumentList {
   std::optional<Example> next_to_store(const WriterDocument& document);
   void count_document(const Example& example);
   // Throws a bad-input error if the caller passed fewer documents than earlier writers stored.
-  void check_all_passed() const;
+  void check_stored_documents_were_passed() const;
 
  private:
   Example next_example(const WriterDocument& document) const;

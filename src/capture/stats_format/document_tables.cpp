@@ -110,13 +110,13 @@ class DocumentTableReader {
   }
   std::size_t rows_left() const { return group_rows_ - row_; }  // in the current row group
   void skip(std::size_t rows) { row_ += rows; }
-  std::int64_t integer(std::size_t column, std::size_t row) const {
+  std::int64_t integer_at(std::size_t column, std::size_t row) const {
     return table_.columns()[column].integers[row_ + row];
   }
-  double real(std::size_t column, std::size_t row) const {
+  double real_at(std::size_t column, std::size_t row) const {
     return table_.columns()[column].reals[row_ + row];
   }
-  [[noreturn]] void damaged() const {
+  [[noreturn]] void throw_damaged_table() const {
     bad_input("{}: its rows are not those of whole documents; make the statistics again", path_);
   }
 
@@ -146,17 +146,17 @@ class FolderDocumentReader : public DocumentSource {
     if (!rows_.next()) return false;
     const AttentionStatistics& a = statistics_.attention;
     const auto heads = as_index(a.layers * a.heads);
-    if (rows_.rows_left() < heads) rows_.damaged();
-    document.example_key = rows_.integer(kKey, 0);
-    document.tokens = rows_.integer(kRows, 0);
+    if (rows_.rows_left() < heads) rows_.throw_damaged_table();
+    document.example_key = rows_.integer_at(kKey, 0);
+    document.tokens = rows_.integer_at(kRows, 0);
     document.mean.assign(heads * a.columns.size(), kNan);
     document.values.clear();
     for (std::size_t row = 0; row < heads; ++row) {
-      if (rows_.integer(kKey, row) != document.example_key) rows_.damaged();
+      if (rows_.integer_at(kKey, row) != document.example_key) rows_.throw_damaged_table();
       for (std::size_t c = 0; c < columns_.size(); ++c)
-        document.mean[row * a.columns.size() + columns_[c]] = rows_.real(kFirst + c, row);
+        document.mean[row * a.columns.size() + columns_[c]] = rows_.real_at(kFirst + c, row);
       for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-        document.values.push_back(rows_.real(kFirst + columns_.size() + c, row));
+        document.values.push_back(rows_.real_at(kFirst + columns_.size() + c, row));
     }
     rows_.skip(heads);
     document.key_sums.clear();
@@ -173,10 +173,11 @@ class FolderDocumentReader : public DocumentSource {
   static std::vector<double> read_key_sums(DocumentTableReader& file,
                                            const DocumentAttention& document) {
     const auto tokens = as_index(document.tokens);
-    if (!file.next() || file.rows_left() < tokens || file.integer(kKey, 0) != document.example_key)
-      file.damaged();
+    if (!file.next() || file.rows_left() < tokens ||
+        file.integer_at(kKey, 0) != document.example_key)
+      file.throw_damaged_table();
     std::vector<double> sums;
-    for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file.real(3, t));
+    for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file.real_at(3, t));
     file.skip(tokens);
     return sums;
   }

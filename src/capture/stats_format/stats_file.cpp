@@ -102,7 +102,7 @@ void write_state(const std::string& folder, const Statistics& s) {
              state.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-void check_files(const std::string& folder) {
+void check_statistics_files_exist(const std::string& folder) {
   const auto file = folder + "/" + stats_layout::kStateFile;
   if (!path_exists(file))
     bad_input(
@@ -169,7 +169,7 @@ void write_statistics(const std::string& folder, const Statistics& statistics,
 
 Statistics read_statistics(const std::string& folder) {
   return translate_exceptions([&] {
-    check_files(folder);
+    check_statistics_files_exist(folder);
     Statistics statistics = read_sums_file(folder + "/" + stats_layout::kSumsFile);
     statistics.retrieval = read_retrieval_trials(folder, statistics);
     return statistics;

@@ -209,20 +209,21 @@ class SumsReader {
   Statistics read() {
     Statistics s;
     read_metadata(s);
-    s.lengths = read_tensor_values<std::int64_t>("documents", Shape{size_of("documents")});
-    s.moment_layers = read_tensor_values<std::int64_t>("layers", Shape{size_of("layers")});
+    s.lengths = read_tensor_values<std::int64_t>("documents", Shape{tensor_length("documents")});
+    s.moment_layers = read_tensor_values<std::int64_t>("layers", Shape{tensor_length("layers")});
     read_positions(s);
     for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
       for (const auto stage : {VectorStage::pre, VectorStage::post})
-        if (has(tensor_name_prefix({kind, stage}) + "body.mean")) read_moments(s, {kind, stage});
+        if (has_tensor(tensor_name_prefix({kind, stage}) + "body.mean"))
+          read_moments(s, {kind, stage});
     if (!s.attention.columns.empty()) read_attention(s);
     return s;
   }
 
  private:
-  bool has(const std::string& name) const { return file_.header().tensors.contains(name); }
+  bool has_tensor(const std::string& name) const { return file_.header().tensors.contains(name); }
 
-  std::int64_t size_of(const std::string& name) const {
+  std::int64_t tensor_length(const std::string& name) const {
     const auto tensor = file_.tensor(name);
     if (tensor.rank() != 1)
       bad_input("{}: tensor {} has {} dimensions; expected 1", path_, quote_text(name),
@@ -231,7 +232,7 @@ class SumsReader {
   }
 
   template <typename T>
-  const T* data(const std::string& name, const Shape& shape) const {
+  const T* tensor_data(const std::string& name, const Shape& shape) const {
     const auto tensor = file_.tensor(name);
     if (tensor.dtype() != DTypeOf<T>::value || !(tensor.shape() == shape))
       bad_input("{}: tensor {} is {} {}; expected {} {}", path_, quote_text(name),
@@ -241,35 +242,35 @@ class SumsReader {
   }
   template <typename T>
   std::vector<T> read_tensor_values(const std::string& name, const Shape& shape) const {
-    const T* values = data<T>(name, shape);
+    const T* values = tensor_data<T>(name, shape);
     return {values, values + shape.count()};
   }
 
-  const std::string& text(const char* name) const {
+  const std::string& metadata_text(const char* name) const {
     const auto found = file_.header().metadata.find(name);
     if (found == file_.header().metadata.end())
       bad_input("{}: its metadata has no {}; expected a file of `qkscope stats`", path_,
                 quote_text(name));
     return found->second;
   }
-  void read_field(const char* name, std::string& value) const { value = text(name); }
+  void read_field(const char* name, std::string& value) const { value = metadata_text(name); }
 
   void read_field(const char* name, std::int64_t& value) const {
-    value = parse_integer(text(name), path_ + ": " + name);
+    value = parse_integer(metadata_text(name), path_ + ": " + name);
     if (value < 0 || value > std::int64_t{1} << 40)
       bad_input("{}: {} is {}; expected a size", path_, name, value);
   }
 
   template <typename T>
   void read_field(const char* name, std::vector<T>& value) const try {
-    value = parse_json(text(name), path_ + " (" + name + ")").get<std::vector<T>>();
+    value = parse_json(metadata_text(name), path_ + " (" + name + ")").get<std::vector<T>>();
   } catch (const Json::exception&) {
     bad_input("{}: {} in its metadata is not a list as expected; the file is damaged", path_, name);
   }
 
   void read_metadata(Statistics& s) const {
-    if (text(kFormat) != stats_layout::kFormatName)
-      bad_input("{}: its format is {}; expected {}", path_, quote_text(text(kFormat)),
+    if (metadata_text(kFormat) != stats_layout::kFormatName)
+      bad_input("{}: its format is {}; expected {}", path_, quote_text(metadata_text(kFormat)),
                 quote_text(stats_layout::kFormatName));
     s.metadata = file_.header().metadata;
     visit_metadata(s, [&](const char* name, auto& value) {
@@ -282,9 +283,9 @@ class SumsReader {
             "{}: its metadata tells of {} layers in one place and {} in another; the file is "
             "damaged",
             path_, s.layers.size(), size);
-    s.interleaved = text(kRopeStyle) == "interleaved";
+    s.interleaved = metadata_text(kRopeStyle) == "interleaved";
     s.settings = statistics_settings_from_json(
-        parse_json(text(kSettings), path_ + " (" + kSettings + ")"), path_);
+        parse_json(metadata_text(kSettings), path_ + " (" + kSettings + ")"), path_);
     if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.dim < 1 || s.settings.bucket_size < 1)
       bad_input(
           "{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is damaged",
@@ -306,7 +307,7 @@ class SumsReader {
     for (const auto set : kSets) check_rows(s, set, fmt::format("positions.{}.n", set_name(set)));
   }
   void check_rows(const Statistics& s, RowSet set, const std::string& name) const {
-    const auto found = *data<std::int64_t>(name, Shape{1});
+    const auto found = *tensor_data<std::int64_t>(name, Shape{1});
     const auto expected = s.positions[static_cast<std::size_t>(set)].n;
     if (found != expected)
       bad_input("{}: {} is {}, but its documents have {} such tokens; the file is damaged", path_,
@@ -326,7 +327,7 @@ class SumsReader {
                   path_, layer);
       layers.push_back(
           empty_layer_moments({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim, pairs,
-                               s.settings.buckets, has(prefix + "bucket.cov")}));
+                               s.settings.buckets, has_tensor(prefix + "bucket.cov")}));
       for (const auto set : kSets)
         row_set_moments(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
@@ -335,7 +336,7 @@ class SumsReader {
     visit_moments(layers, key, check,
                   [&](const std::string& name, const Shape& shape, const auto& values) {
                     using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
-                    const T* from = data<T>(name, shape);
+                    const T* from = tensor_data<T>(name, shape);
                     const auto size = shape.count() / std::ssize(layers);
                     for (auto& layer : layers) {
                       values(layer).assign(from, from + size);

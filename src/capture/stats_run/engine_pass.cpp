@@ -11,7 +11,7 @@ namespace {
 constexpr std::array kStages = {Stage::rot_q, Stage::rot_k, Stage::v};
 constexpr std::array kBuffers = {ActivationBuffer::q, ActivationBuffer::k, ActivationBuffer::v};
 
-std::size_t kind_of(HookPoint point) {
+std::size_t head_kind_index(HookPoint point) {
   return as_index(std::ranges::find(kStages, point.stage) - kStages.begin());
 }
 
@@ -27,7 +27,7 @@ ExternalEngineObserver::ExternalEngineObserver(const EngineModel& model)
 ExternalEngineObserver::~ExternalEngineObserver() = default;
 
 bool ExternalEngineObserver::wants(HookPoint point) const {
-  return kind_of(point) < kStages.size() &&
+  return head_kind_index(point) < kStages.size() &&
          !model_.config.layers[as_index(point.layer)].cross_attention;
 }
 
@@ -51,7 +51,7 @@ void ExternalEngineObserver::run(const Batch& batch, const RunPass& run,
 void ExternalEngineObserver::see(HookPoint point, ConstTensorView activation) {
   if (point.layer < 0 || point.layer >= model_.config.n_layers || !wants(point))
     bad_input("the engine passed {}, which the statistics do not want", hook_name(point));
-  const auto kind = kind_of(point);
+  const auto kind = head_kind_index(point);
   const auto heads = kind == 0 ? model_.config.n_heads : model_.config.n_kv_heads;
   const Shape expected = {batch_->rows(), heads, vector_width(kind)};
   if (activation.shape() != expected || activation.dtype() != DType::f32)

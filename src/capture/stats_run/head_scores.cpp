@@ -36,7 +36,7 @@ constexpr const char* kNearColumns[] = {"sink_0", "sink_4", "self", "prev", "dup
 constexpr const char* kAllColumns[] = {"entropy", "entropy_relative", "perplexity",
                                        "distance_mean"};
 
-void check_texts(const Texts& texts) {
+void check_texts_to_score(const Texts& texts) {
   if (texts.empty()) bad_input("scores of heads: there is no text");
   for (std::size_t i = 0; i < texts.size(); ++i)
     if (texts[i].empty()) bad_input("scores of heads: text {} has no tokens", i);
@@ -67,7 +67,7 @@ void check_finite(double sum, std::int64_t layer, std::int64_t head) {
         layer, head);
 }
 
-StatisticsSettings settings_for(const Texts& texts, const HeadScoreOptions& options) {
+StatisticsSettings settings_of_score_run(const Texts& texts, const HeadScoreOptions& options) {
   StatisticsSettings settings;
   settings.near_keys = true;
   settings.all_keys = options.all_keys;
@@ -101,7 +101,7 @@ class HeadSums : public LayerStatistics {
       layers_.push_back(std::make_unique<Layer>(*this));
   }
 
-  void run(const ScoredModel& model, std::span<const std::vector<std::int32_t>> texts) {
+  void add_texts(const ScoredModel& model, std::span<const std::vector<std::int32_t>> texts) {
     Batch batch;
     pairs_.clear();
     for (const auto& text : texts) {
@@ -112,14 +112,14 @@ class HeadSums : public LayerStatistics {
   }
 
   // Whether the layer has run; false for layers that text-only input does not use.
-  bool has(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
+  bool has_layer(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
   // Returns the sum over all rows of a column in column_names().
-  double sum(std::int64_t layer, std::int64_t head, std::size_t column) const {
+  double sum_over_rows(std::int64_t layer, std::int64_t head, std::size_t column) const {
     const auto& sums = layers_[as_index(layer)]->sums;
     return sums[as_index(head) * (sums.size() / heads_) + column];
   }
   // Returns the sum over all texts of a column in document_column_names().
-  double value(std::int64_t layer, std::int64_t head, std::size_t column) const {
+  double sum_over_texts(std::int64_t layer, std::int64_t head, std::size_t column) const {
     return layers_[as_index(layer)]->values[as_index(head) * values_ + column];
   }
 
@@ -169,7 +169,7 @@ struct HeadColumn {
   std::size_t index;
 };
 
-std::size_t index_of(const std::vector<std::string>& names, const std::string& name) {
+std::size_t index_of_name(const std::vector<std::string>& names, const std::string& name) {
   const auto found = std::ranges::find(names, name);
   QKSCOPE_ASSERT(found != names.end());
   return as_index(found - names.begin());
@@ -182,24 +182,24 @@ std::vector<HeadColumn> score_columns(const StatisticsSettings& settings,
   for (const char* pattern : kPatterns)
     columns.push_back(
         {pattern,
-         index_of(names, fmt::format("{}{}{}{}", pattern, options.exclude_bos ? "_nobos" : "",
-                                     options.exclude_current_token ? "_nocur" : "",
-                                     options.measure == Measure::abs ? "_abs" : ""))});
+         index_of_name(names, fmt::format("{}{}{}{}", pattern, options.exclude_bos ? "_nobos" : "",
+                                          options.exclude_current_token ? "_nocur" : "",
+                                          options.measure == Measure::abs ? "_abs" : ""))});
   return columns;
 }
 
 std::vector<HeadColumn> mean_columns(const StatisticsSettings& settings) {
   const auto names = column_names(settings);
   std::vector<HeadColumn> columns;
-  for (const char* name : kNearColumns) columns.push_back({name, index_of(names, name)});
+  for (const char* name : kNearColumns) columns.push_back({name, index_of_name(names, name)});
   if (settings.all_keys)
-    for (const char* name : kAllColumns) columns.push_back({name, index_of(names, name)});
+    for (const char* name : kAllColumns) columns.push_back({name, index_of_name(names, name)});
   return columns;
 }
 
 Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options,
                  const HeadSums& sums) {
-  const auto settings = settings_for(texts, options);
+  const auto settings = settings_of_score_run(texts, options);
   const auto scores = score_columns(settings, options);
   const auto means = mean_columns(settings);
   const auto& config = model.config;
@@ -212,7 +212,7 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
   for (const auto* columns : {&scores, &means})
     for (const auto& column : *columns) table.column(column.name, Table::Type::real);
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
-    if (!sums.has(layer)) continue;
+    if (!sums.has_layer(layer)) continue;
     const auto window = config.layers[as_index(layer)].window;
     const auto attention = attention_name(
         window > 0 ? std::optional(static_cast<std::int32_t>(window)) : std::nullopt);
@@ -227,10 +227,10 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
                                         std::int64_t{std::ssize(texts)},
                                         tokens};
       for (const auto& column : scores)
-        cells.emplace_back(sums.value(layer, head, column.index) /
+        cells.emplace_back(sums.sum_over_texts(layer, head, column.index) /
                            static_cast<double>(texts.size()));
       for (const auto& column : means) {
-        const auto sum = sums.sum(layer, head, column.index);
+        const auto sum = sums.sum_over_rows(layer, head, column.index);
         check_finite(sum, layer, head);
         cells.emplace_back(sum / static_cast<double>(tokens));
       }
@@ -279,7 +279,7 @@ class PatternReader : public Observer {
 
   explicit PatternReader(RowConsumer take) : take_(std::move(take)) {}
 
-  void run(const Model& model, std::span<const std::int32_t> text) {
+  void read_patterns_of_text(const Model& model, std::span<const std::int32_t> text) {
     Batch batch;
     batch.add(text);
     const auto tokens = std::ssize(text);
@@ -312,18 +312,18 @@ class PatternReader : public Observer {
 
 Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options) {
   return translate_exceptions([&] {
-    check_texts(texts);
+    check_texts_to_score(texts);
     if (model.config.has_sinks())
       bad_input(
           "scores of heads: they take a query's weights to sum to one, and with the learned sinks "
           "of this {} model they do not; score a pattern of your own instead",
           model.config.family);
-    HeadSums sums(model.config, settings_for(texts, options));
+    HeadSums sums(model.config, settings_of_score_run(texts, options));
     for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
       std::int64_t rows = 0;
       while (end < texts.size() && (end == begin || rows + std::ssize(texts[end]) <= kBatchRows))
         rows += std::ssize(texts[end++]);
-      sums.run(model, std::span(texts).subspan(begin, end - begin));
+      sums.add_texts(model, std::span(texts).subspan(begin, end - begin));
       if (options.on_batch) options.on_batch(static_cast<std::int64_t>(end));
     }
     return head_table(model, texts, options, sums);
@@ -331,7 +331,7 @@ Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreO
 }
 
 // Sum of the cross-entropy losses -log softmax(logits)[next]; logits (rows, vocabulary).
-double summed_loss(ConstTensorView logits, std::span<const std::int32_t> next) {
+double sum_cross_entropy(ConstTensorView logits, std::span<const std::int32_t> next) {
   const auto vocabulary = logits.shape()[1];
   double sum = 0;
   for (std::size_t row = 0; row < next.size(); ++row) {
@@ -372,7 +372,7 @@ std::vector<std::vector<std::int32_t>> repeated_texts(const Model& model,
 double second_copy_loss(const Model& model, const std::vector<std::vector<std::int32_t>>& texts,
                         std::int64_t tokens) {
   return translate_exceptions([&] {
-    check_texts(texts);
+    check_texts_to_score(texts);
     double sum = 0;
     for (const auto& text : texts) {  // one at a time: logits are (tokens, vocabulary)
       const auto length = std::ssize(text);
@@ -385,8 +385,8 @@ double second_copy_loss(const Model& model, const std::vector<std::vector<std::i
       std::iota(rows.begin(), rows.end(), length - tokens);
       Collector logits({{Stage::logits, -1}}, rows);
       model.run(batch, logits);
-      sum += summed_loss(logits.kept().front().activation.view(),
-                         std::span(text).last(as_index(tokens - 1)));
+      sum += sum_cross_entropy(logits.kept().front().activation.view(),
+                               std::span(text).last(as_index(tokens - 1)));
     }
     return sum / static_cast<double>((tokens - 1) * std::ssize(texts));
   });
@@ -426,14 +426,14 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
                                   const std::vector<float>& pattern,
                                   const HeadScoreOptions& options) {
   return translate_exceptions([&] {
-    check_texts({text});
+    check_texts_to_score({text});
     check_pattern(text.size(), pattern);
     const auto& config = model.config();
     std::vector<PatternSums> sums(as_index(config.n_layers * config.n_heads));
     PatternReader([&](std::int64_t layer, std::int64_t head, std::int64_t row, const float* found) {
       sums[as_index(layer * config.n_heads + head)].add(
           row, found, pattern.data() + as_index(row) * text.size(), options);
-    }).run(model, text);
+    }).read_patterns_of_text(model, text);
     std::vector<double> scores;
     for (const auto& of_head : sums) {
       const auto index = std::ssize(scores);

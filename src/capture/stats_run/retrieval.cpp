@@ -23,7 +23,9 @@ struct Trial {
   std::int64_t answer_begin = 0;
 
   std::int64_t steps() const { return std::ssize(tokens) - answer_begin; }
-  std::int32_t answer(std::int64_t step) const { return tokens[as_index(answer_begin + step)]; }
+  std::int32_t answer_token(std::int64_t step) const {
+    return tokens[as_index(answer_begin + step)];
+  }
 };
 
 class TrialReader {
@@ -156,14 +158,15 @@ class RetrievalObserver : public Observer {
         const float* row = scores.data<float>() + (head * trial_.steps() + step) * scores.dim(2);
         score_[as_index(place * heads_ + head)] += score_retrieval_step(
             {row, keys},
-            {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer(step)});
+            {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer_token(step)});
       }
   }
 
   void compare_greedy_tokens(ConstTensorView logits) {
     for (std::int64_t step = 0; step < trial_.steps(); ++step) {
       const float* row = logits.data<float>() + step * logits.dim(1);
-      matches_ += std::max_element(row, row + logits.dim(1)) - row == trial_.answer(step) ? 1 : 0;
+      matches_ +=
+          std::max_element(row, row + logits.dim(1)) - row == trial_.answer_token(step) ? 1 : 0;
     }
   }
 

@@ -142,8 +142,8 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
 
 }  // namespace
 
-RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
-                 const ComputeOptions& compute) {
+RunAdvice make_run_advice(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
+                          const ComputeOptions& compute) {
   const PlannedWork work{plan.run_plan(), dry.longest, dry.flop};
   const auto shards = to_double(shard.count);
   RunAdvice advice;
@@ -155,7 +155,8 @@ RunAdvice advise(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
   return advice;
 }
 
-RunAdvice advise(const StatsPlan& plan, const StatsDryRun& dry, const ComputeOptions& compute) {
+RunAdvice make_run_advice(const StatsPlan& plan, const StatsDryRun& dry,
+                          const ComputeOptions& compute) {
   const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
   const PlannedWork work{plan.run_plan().run, dry.longest, flop};
   RunAdvice advice;
@@ -164,7 +165,7 @@ RunAdvice advise(const StatsPlan& plan, const StatsDryRun& dry, const ComputeOpt
   return advice;
 }
 
-std::string with_advice(const std::string& plan_json, const RunAdvice& advice) {
+std::string add_advice_to_plan_json(const std::string& plan_json, const RunAdvice& advice) {
   Json plan = Json::parse(plan_json);
   plan["warnings"] = advice.warnings;
   plan["seconds"] = advice.seconds ? Json(*advice.seconds) : Json(nullptr);

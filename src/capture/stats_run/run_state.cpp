@@ -25,37 +25,37 @@ class StateWriter {
 
   template <typename T>
   void operator()(const T& value) requires kIsPlain<T> {
-    put(&value, sizeof value);
+    write_bytes(&value, sizeof value);
   }
   void operator()(const std::string& text) {
     (*this)(static_cast<std::uint64_t>(text.size()));
-    put(text.data(), text.size());
+    write_bytes(text.data(), text.size());
   }
   template <typename T>
   void operator()(const std::vector<T>& values) {
     (*this)(static_cast<std::uint64_t>(values.size()));
     if constexpr (kIsPlain<T>)
-      put(values.data(), values.size() * sizeof(T));
+      write_bytes(values.data(), values.size() * sizeof(T));
     else
-      for (const auto& value : values) visit(*this, value);
+      for (const auto& value : values) archive_value(*this, value);
   }
   template <typename K, typename V>
   void operator()(const std::map<K, V>& values) {
     (*this)(static_cast<std::uint64_t>(values.size()));
     for (const auto& [key, value] : values) {
-      visit(*this, key);
-      visit(*this, value);
+      archive_value(*this, key);
+      archive_value(*this, value);
     }
   }
 
   void finish() {
     const auto check = sum_.value();
-    put(&check, sizeof check);
+    write_bytes(&check, sizeof check);
     file_.commit();
   }
 
  private:
-  void put(const void* data, std::size_t bytes) {
+  void write_bytes(const void* data, std::size_t bytes) {
     const std::span piece(static_cast<const std::byte*>(data), bytes);
     sum_.add(piece);
     file_.write(piece);
@@ -69,58 +69,58 @@ class StateReader {
  public:
   // Starts reading at `offset`. The caller must have verified the checksum of the file.
   StateReader(const std::string& path, std::size_t offset)
-      : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { damaged(); }) {
+      : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { throw_damaged_file(); }) {
     bytes_.read_bytes(offset);
   }
   explicit StateReader(const std::string& path) : StateReader(path, 0) {
     const auto text = file_.text();
-    if (text.size() < 2 * sizeof(kMagic)) damaged();
+    if (text.size() < 2 * sizeof(kMagic)) throw_damaged_file();
     const auto content = text.substr(0, text.size() - sizeof(std::uint64_t));
     if (checksum_of(content) != bytes_.integer_at(content.size(), sizeof(std::uint64_t)) ||
         bytes_.read<std::uint64_t>() != kMagic)
-      damaged();
+      throw_damaged_file();
   }
 
   template <typename T>
   void operator()(T& value) requires kIsPlain<T> {
     value = bytes_.read<T>();
   }
-  void operator()(std::string& text) { text = bytes_.read_text(count(1)); }
+  void operator()(std::string& text) { text = bytes_.read_text(read_list_length(1)); }
   template <typename T>
   void operator()(std::vector<T>& values) {
     if constexpr (kIsPlain<T>) {
-      values.resize(count(sizeof(T)));
+      values.resize(read_list_length(sizeof(T)));
       const auto from = bytes_.read_bytes(values.size() * sizeof(T));
       if (!values.empty()) std::memcpy(values.data(), from.data(), from.size());
     } else {
-      values.resize(count(1));
-      for (auto& value : values) visit(*this, value);
+      values.resize(read_list_length(1));
+      for (auto& value : values) archive_value(*this, value);
     }
   }
   template <typename K, typename V>
   void operator()(std::map<K, V>& values) {
     values.clear();
-    for (auto left = count(1); left > 0; --left) {
+    for (auto left = read_list_length(1); left > 0; --left) {
       K key;
-      visit(*this, key);
-      visit(*this, values[key]);
+      archive_value(*this, key);
+      archive_value(*this, values[key]);
     }
   }
 
   // Throws a bad-input error unless the whole file except its checksum was read.
   void finish() const {
-    if (bytes_.bytes_left() != sizeof(std::uint64_t)) damaged();
+    if (bytes_.bytes_left() != sizeof(std::uint64_t)) throw_damaged_file();
   }
   std::size_t offset() const { return bytes_.offset(); }
 
  private:
-  [[noreturn]] void damaged() const {
+  [[noreturn]] void throw_damaged_file() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
   // Reads the length of a list. Throws a bad-input error if its elements exceed the file.
-  std::size_t count(std::size_t bytes) {
+  std::size_t read_list_length(std::size_t bytes) {
     const auto number = bytes_.read<std::uint64_t>();
-    if (number > bytes_.bytes_left() / bytes) damaged();
+    if (number > bytes_.bytes_left() / bytes) throw_damaged_file();
     return static_cast<std::size_t>(number);
   }
 
@@ -130,43 +130,44 @@ class StateReader {
 
 // Visits the fields of a struct in file order.
 template <typename Archive, typename... Fields>
-void visit_all(Archive& archive, Fields&... values) {
-  (visit(archive, values), ...);
+void archive_fields(Archive& archive, Fields&... values) {
+  (archive_value(archive, values), ...);
 }
 
 template <typename Archive, typename T>
-void visit(Archive& archive, T& value) {
+void archive_value(Archive& archive, T& value) {
   using Plain = std::remove_const_t<T>;
   if constexpr (std::is_same_v<Plain, PositionSums>)
-    visit_all(archive, value.n, value.t_mean, value.t_m2, value.u_mean, value.u_m2, value.tu_m2);
+    archive_fields(archive, value.n, value.t_mean, value.t_m2, value.u_mean, value.u_m2,
+                   value.tu_m2);
   else if constexpr (std::is_same_v<Plain, HeadMoments>)
-    visit_all(archive, value.heads, value.dim, value.pairs, value.positions, value.mean, value.m2,
-              value.ct, value.cu, value.m3, value.m4, value.min, value.max, value.pair_abs,
-              value.norm_mean, value.norm_max);
+    archive_fields(archive, value.heads, value.dim, value.pairs, value.positions, value.mean,
+                   value.m2, value.ct, value.cu, value.m3, value.m4, value.min, value.max,
+                   value.pair_abs, value.norm_mean, value.norm_max);
   else if constexpr (std::is_same_v<Plain, BucketMoments>)
-    visit_all(archive, value.heads, value.buckets, value.dim, value.n, value.mean, value.m2,
-              value.cov);
+    archive_fields(archive, value.heads, value.buckets, value.dim, value.n, value.mean, value.m2,
+                   value.cov);
   else if constexpr (std::is_same_v<Plain, LayerMoments>)
-    visit_all(archive, value.first, value.body, value.buckets);
+    archive_fields(archive, value.first, value.body, value.buckets);
   else if constexpr (std::is_same_v<Plain, AttentionStatistics>)
-    visit_all(archive, value.columns, value.layers, value.heads, value.buckets, value.documents,
-              value.rows, value.sum, value.square, value.max_logit, value.row_square,
-              value.document_square, value.document_cross, value.document_columns,
-              value.document_counts, value.document_sum, value.document_sum_square, value.key_mass,
-              value.key_observed);
+    archive_fields(archive, value.columns, value.layers, value.heads, value.buckets,
+                   value.documents, value.rows, value.sum, value.square, value.max_logit,
+                   value.row_square, value.document_square, value.document_cross,
+                   value.document_columns, value.document_counts, value.document_sum,
+                   value.document_sum_square, value.key_mass, value.key_observed);
   else if constexpr (std::is_same_v<Plain, RetrievalTrial>)
-    visit_all(archive, value.id, value.tokens, value.needle_begin, value.needle_end,
-              value.greedy_match, value.counts, value.score);
+    archive_fields(archive, value.id, value.tokens, value.needle_begin, value.needle_end,
+                   value.greedy_match, value.counts, value.score);
   else if constexpr (std::is_same_v<Plain, DocumentRecord>)
-    visit_all(archive, value.row, value.attention.example_key, value.attention.tokens,
-              value.attention.mean, value.attention.values, value.attention.key_sums);
+    archive_fields(archive, value.row, value.attention.example_key, value.attention.tokens,
+                   value.attention.mean, value.attention.values, value.attention.key_sums);
   else if constexpr (std::is_same_v<Plain, std::pair<VectorKind, VectorStage>>)
-    visit_all(archive, value.first, value.second);
+    archive_fields(archive, value.first, value.second);
   else if constexpr (std::is_same_v<Plain, Statistics>)
-    visit_all(archive, value.metadata, value.configuration, value.max_length, value.heads,
-              value.key_heads, value.dim, value.layers, value.ropes, value.rotary, value.windows,
-              value.interleaved, value.moment_layers, value.moments, value.attention,
-              value.retrieval);
+    archive_fields(archive, value.metadata, value.configuration, value.max_length, value.heads,
+                   value.key_heads, value.dim, value.layers, value.ropes, value.rotary,
+                   value.windows, value.interleaved, value.moment_layers, value.moments,
+                   value.attention, value.retrieval);
   else
     archive(value);
 }
@@ -176,8 +177,8 @@ void visit(Archive& archive, T& value) {
 void save_stats_state(const std::string& path, const StatsRunState& state) {
   StateWriter writer(path);
   writer(statistics_settings_to_json(state.statistics.settings).dump());
-  visit(writer, state.statistics);
-  visit(writer, state.shifts);
+  archive_value(writer, state.statistics);
+  archive_value(writer, state.shifts);
   writer.finish();
 }
 
@@ -186,8 +187,8 @@ StatsRunState load_stats_state(const std::string& path) {
   StatsRunState state;
   std::string settings;
   reader(settings);
-  visit(reader, state.statistics);
-  visit(reader, state.shifts);
+  archive_value(reader, state.statistics);
+  archive_value(reader, state.shifts);
   reader.finish();
   state.statistics.settings = statistics_settings_from_json(parse_json(settings, path), path);
   return state;
@@ -195,7 +196,7 @@ StatsRunState load_stats_state(const std::string& path) {
 
 void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents) {
   StateWriter writer(path);
-  visit(writer, documents);
+  archive_value(writer, documents);
   writer.finish();
 }
 
@@ -209,7 +210,7 @@ DocumentFileReader::DocumentFileReader(const std::string& path) : path_(path) {
 DocumentAttention DocumentFileReader::read_next() {
   StateReader reader(path_, offset_);
   DocumentRecord document;
-  visit(reader, document);
+  archive_value(reader, document);
   offset_ = reader.offset();
   if (--left_ > 0) reader(row_);
   return std::move(document.attention);

@@ -117,8 +117,8 @@ void read_window(YamlSection& section, StatisticsSettings& settings) {
     section.throw_expected("window", "a power of two up to 4096");
 }
 
-void require_all_keys_group(YamlSection& section, const char* key, bool asked,
-                            const StatisticsSettings& settings) {
+void require_all_keys_statistics(YamlSection& section, const char* key, bool asked,
+                                 const StatisticsSettings& settings) {
   if (asked && !settings.all_keys)
     section.throw_expected(key, "group C as well: stats.groups: [A, C]");
 }
@@ -165,7 +165,8 @@ void read_query_sample(YamlSection& section, StatisticsSettings& settings) {
 }
 
 // Parses the group letters A, B and C of statistics, as a list or comma-separated; C implies B.
-void set_groups(StatisticsSettings& settings, const std::vector<std::string>& groups) {
+void select_statistics_groups(StatisticsSettings& settings,
+                              const std::vector<std::string>& groups) {
   settings.moments = settings.near_keys = settings.all_keys = false;
   for (const auto& group : split(fmt::format("{}", fmt::join(groups, ",")), ',')) {
     if (group == "A")
@@ -182,7 +183,7 @@ void set_groups(StatisticsSettings& settings, const std::vector<std::string>& gr
 StatisticsSettings read_stats(YamlSection section) {
   StatisticsSettings settings;
   if (const auto groups = read_names(section, "groups", "a list of A, B and C"); !groups.empty())
-    set_groups(settings, groups);
+    select_statistics_groups(settings, groups);
   settings.kinds = parse_name_list<VectorKind>(section, "kinds", "a list of q, k and v",
                                                enumerator_from_name<VectorKind>);
   settings.stages = parse_name_list<VectorStage>(section, "stages", "a list of pre and post",
@@ -207,11 +208,11 @@ StatisticsSettings read_stats(YamlSection section) {
   read_query_sample(section, settings);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
-  require_all_keys_group(section, "columns", !settings.columns.empty(), settings);
-  require_all_keys_group(section, "kl", !settings.kl.empty(), settings);
-  require_all_keys_group(section, "keep", !settings.keep.empty(), settings);
-  require_all_keys_group(section, "exact_rows", settings.exact_rows > 0, settings);
-  require_all_keys_group(section, "all_keys_rows", settings.all_keys_rows < 1, settings);
+  require_all_keys_statistics(section, "columns", !settings.columns.empty(), settings);
+  require_all_keys_statistics(section, "kl", !settings.kl.empty(), settings);
+  require_all_keys_statistics(section, "keep", !settings.keep.empty(), settings);
+  require_all_keys_statistics(section, "exact_rows", settings.exact_rows > 0, settings);
+  require_all_keys_statistics(section, "all_keys_rows", settings.all_keys_rows < 1, settings);
   section.reject_unknown_keys();
   return settings;
 }

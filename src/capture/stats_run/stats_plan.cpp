@@ -96,7 +96,7 @@ void exclude_values_of_other_width(StatisticsSettings& settings, std::int64_t d_
 }
 
 // External engines provide q and k after RoPE only and run no retrieval trials.
-void fit_to_engine(StatisticsSettings& settings, const EngineModel& model) {
+void drop_settings_engine_lacks(StatisticsSettings& settings, const EngineModel& model) {
   if (!settings.retrieval.empty())
     bad_input("stats.retrieval: trials need the native engine; leave it out for {}", model.engine);
   if (!is_selected(settings.stages, VectorStage::post))
@@ -188,7 +188,7 @@ void add_moments(StatsRunPlan& plan) {
 }
 
 // Replaces the section "capture" of a configuration with the statistics settings.
-Json with_settings(Json configuration, const StatisticsSettings& settings) {
+Json replace_capture_by_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
   configuration["stats"] = statistics_settings_to_json(settings);
@@ -204,28 +204,30 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
 }
 
 template <typename T>
-std::int64_t bytes_of(const std::vector<T>& values) {
+std::int64_t memory_bytes_of(const std::vector<T>& values) {
   return std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
 }
 
-std::int64_t bytes_of(const HeadMoments& m) {
-  return bytes_of(m.mean) + bytes_of(m.m2) + bytes_of(m.ct) + bytes_of(m.cu) + bytes_of(m.m3) +
-         bytes_of(m.m4) + bytes_of(m.min) + bytes_of(m.max) + bytes_of(m.pair_abs) +
-         bytes_of(m.norm_mean) + bytes_of(m.norm_max);
+std::int64_t memory_bytes_of(const HeadMoments& m) {
+  return memory_bytes_of(m.mean) + memory_bytes_of(m.m2) + memory_bytes_of(m.ct) +
+         memory_bytes_of(m.cu) + memory_bytes_of(m.m3) + memory_bytes_of(m.m4) +
+         memory_bytes_of(m.min) + memory_bytes_of(m.max) + memory_bytes_of(m.pair_abs) +
+         memory_bytes_of(m.norm_mean) + memory_bytes_of(m.norm_max);
 }
 
-std::int64_t bytes_of(const LayerMoments& m) {
-  return bytes_of(m.first) + bytes_of(m.body) + bytes_of(m.buckets.mean) + bytes_of(m.buckets.m2) +
-         bytes_of(m.buckets.cov);
+std::int64_t memory_bytes_of(const LayerMoments& m) {
+  return memory_bytes_of(m.first) + memory_bytes_of(m.body) + memory_bytes_of(m.buckets.mean) +
+         memory_bytes_of(m.buckets.m2) + memory_bytes_of(m.buckets.cov);
 }
 
 std::int64_t state_bytes(const Statistics& statistics) {
   const auto& a = statistics.attention;
-  auto bytes = bytes_of(a.sum) + bytes_of(a.square) + bytes_of(a.document_square) +
-               bytes_of(a.document_cross) + bytes_of(a.document_sum) +
-               bytes_of(a.document_sum_square) + bytes_of(a.key_mass) + bytes_of(a.key_observed);
+  auto bytes = memory_bytes_of(a.sum) + memory_bytes_of(a.square) +
+               memory_bytes_of(a.document_square) + memory_bytes_of(a.document_cross) +
+               memory_bytes_of(a.document_sum) + memory_bytes_of(a.document_sum_square) +
+               memory_bytes_of(a.key_mass) + memory_bytes_of(a.key_observed);
   for (const auto& [key, layers] : statistics.moments)
-    for (const auto& moments : layers) bytes += bytes_of(moments);
+    for (const auto& moments : layers) bytes += memory_bytes_of(moments);
   return bytes;
 }
 
@@ -292,7 +294,7 @@ std::string key_filters_path(const std::string& path) {
 }
 
 Json effective_stats_config(const StatsConfig& config) {
-  return with_settings(effective_config(config.run), with_bucket_size(config));
+  return replace_capture_by_settings(effective_config(config.run), with_bucket_size(config));
 }
 
 bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
@@ -338,11 +340,11 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   check_settings(settings, plan.run.model);
   settings = with_bucket_size(config);
   if (plan.run.engine)
-    fit_to_engine(settings, plan.run.engine->model());
+    drop_settings_engine_lacks(settings, plan.run.engine->model());
   else
     exclude_values_of_other_width(settings, plan.run.model.d_value(), plan.run.model.d_head);
   auto& manifest = plan.run.manifest;
-  manifest.identity = with_settings(manifest.identity, settings);
+  manifest.identity = replace_capture_by_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));
   plan.statistics = describe_statistics(plan.config, plan.run);
   if (settings.moments) add_moments(plan);

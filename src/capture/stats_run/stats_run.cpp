@@ -34,7 +34,7 @@ constexpr const char* kFiles[] = {stats_layout::kSumsFile,      stats_layout::kC
                                   layout::kExamplesFile,        layout::kCardFile};
 constexpr const char* kFolders[] = {stats_layout::kColumnsFolder};
 
-Manifest manifest_of(const StatsRunPlan& plan) {
+Manifest make_stats_manifest(const StatsRunPlan& plan) {
   auto manifest = manifest_with_fingerprints(plan.run);
   const auto& stats = plan.config.stats;
   const auto add = [&](const char* what, const std::string& file) {
@@ -77,7 +77,7 @@ void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts
   });
 }
 
-StatsPass::RunWithStatistics run_on(Backend& backend) {
+StatsPass::RunWithStatistics make_pass_runner(Backend& backend) {
   return [&](const Batch& batch, LayerStatistics& statistics) {
     NoObserver nobody;
     forward(backend, batch, nobody, statistics);
@@ -105,7 +105,7 @@ class CaptureStatistics : public SharedPassStatistics {
     part_.add_batch(batch, pass_->finish_batch());
   }
   void run_batch_alone(const PreparedBatch& batch) override {
-    part_.add_batch(batch, pass_->add_batch(batch, run_on(*backend_)));
+    part_.add_batch(batch, pass_->add_batch(batch, make_pass_runner(*backend_)));
   }
   void finish(bool all) override {
     part_.flush();
@@ -189,7 +189,7 @@ class StatisticsRun {
     result_.load_seconds = seconds_since(start);
     if (runs_trials) part.state().statistics.retrieval = run_retrieval_trials(plan_, *backend);
     if (!alone) backend.reset();
-    finish(alone ? add_in_order(reader, part, run_on(*backend))
+    finish(alone ? add_in_order(reader, part, make_pass_runner(*backend))
                  : add_with_workers(reader, model, part));
   }
 
@@ -209,7 +209,7 @@ class StatisticsRun {
 
   // Devices compute batches concurrently, but statistics are added in batch order.
   bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPartWriter& part) {
-    struct Computed {
+    struct ComputedBatch {
       BatchStatistics held;
       double seconds = 0.0;
     };
@@ -222,11 +222,12 @@ class StatisticsRun {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
       return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
         const auto start = Clock::now();
-        auto held = own.compute_batch(batch, run_on(*backend));
-        return Computed{std::move(held), seconds_since(start)};
+        auto held = own.compute_batch(batch, make_pass_runner(*backend));
+        return ComputedBatch{std::move(held), seconds_since(start)};
       };
     };
-    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.has_fixed_shifts(); });
+    BatchWorkers<ComputedBatch> workers(reader, count, make,
+                                        [&] { return pass.has_fixed_shifts(); });
     return add_batches(part, [&] {
       auto done = workers.next();
       if (!done) return false;
@@ -296,7 +297,7 @@ PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& o
   return {.kind = kStatisticsRun,
           .data_root = data_root,
           .inputs = snapshot_inputs(plan.run),
-          .manifest = manifest_of(plan),
+          .manifest = make_stats_manifest(plan),
           .shard = options.shard,
           .overwrite = options.overwrite,
           .quiet = options.quiet,

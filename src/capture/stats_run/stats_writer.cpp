@@ -79,7 +79,7 @@ StatsResult StatsWriter::finish() {
   return translate_exceptions([&] {
     StatsResult result;
     if (is_open()) {
-      state_->list.check_all_passed();
+      state_->list.check_stored_documents_were_passed();
       state_->part->flush();
       state_->session.journal().mark_complete();
     }

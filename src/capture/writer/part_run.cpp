@@ -14,7 +14,7 @@ namespace {
 
 // Logs cleanup errors; the original exception or outcome is the one to report.
 template <typename Cleanup>
-void clean_up(const Cleanup& cleanup) {
+void run_cleanup_logging_errors(const Cleanup& cleanup) {
   try {
     cleanup();
   } catch (const Error& error) {
@@ -165,11 +165,11 @@ PartRunResult PartSession::finish() {
   const bool uploaded = stored_ != nullptr && result.outcome == RunOutcome::part_finished;
   if (result.outcome == RunOutcome::interrupted || result.outcome == RunOutcome::already_finished ||
       uploaded)
-    if (lock_) clean_up([&] { root_->remove_unused_part(run_.shard, *lock_); });
+    if (lock_) run_cleanup_logging_errors([&] { root_->remove_unused_part(run_.shard, *lock_); });
   lock_.reset();
   if (stored_ != nullptr && result.outcome == RunOutcome::finished) stored_->publish(run_.quiet);
   if (stored_ != nullptr && result.outcome == RunOutcome::interrupted)
-    clean_up([&] { stored_->remove_unused_run(run_.shard); });
+    run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
   ended_ = true;
   return result;
 }
@@ -195,8 +195,9 @@ PartRunResult PartSession::finish_part() {
 }
 
 void PartSession::remove_unused_files() {
-  if (lock_) clean_up([&] { root_->remove_unused_part(run_.shard, *lock_); });
-  if (stored_ != nullptr) clean_up([&] { stored_->remove_unused_run(run_.shard); });
+  if (lock_) run_cleanup_logging_errors([&] { root_->remove_unused_part(run_.shard, *lock_); });
+  if (stored_ != nullptr)
+    run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
 }
 
 PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,

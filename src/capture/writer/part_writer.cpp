@@ -32,7 +32,8 @@ bool all_finite(std::span<const float> vector) {
   return largest < 0x7F800000U;
 }
 
-std::span<const float> vector_at(ConstTensorView vectors, std::int64_t row, std::int64_t head) {
+std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
+                                      std::int64_t head) {
   return {vectors.data<float>() + row * vectors.stride(0) + head * vectors.stride(1),
           static_cast<std::size_t>(vectors.dim(2))};
 }
@@ -116,7 +117,7 @@ class CaptureObserver : public Observer {
                     std::span<const std::int32_t> positions, ConstTensorView vectors) {
     for (std::int64_t row = 0; row < vectors.dim(0); ++row)
       for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
-        const auto vector = vector_at(vectors, row, head);
+        const auto vector = head_vector_at(vectors, row, head);
         if (all_finite(vector)) continue;
         ++count_.non_finite;
         if (!plan_.keep_non_finite)
@@ -172,7 +173,7 @@ Tensor dense_copy(ConstTensorView from) {
   auto* to = copy.data<float>();
   for (std::int64_t row = 0; row < from.dim(0); ++row)
     for (std::int64_t head = 0; head < from.dim(1); ++head)
-      to = std::ranges::copy(vector_at(from, row, head), to).out;
+      to = std::ranges::copy(head_vector_at(from, row, head), to).out;
   return copy;
 }
 
