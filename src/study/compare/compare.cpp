@@ -18,7 +18,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-bool contains(const Names& names, const std::string& name) {
+bool contains_name(const Names& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
@@ -28,11 +28,12 @@ std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const N
   auto runs = find_run_folders(results);
   const auto labels = project(runs, &AnalyzedRunFolder::label);
   for (const auto& label : only)
-    if (!contains(labels, label))
+    if (!contains_name(labels, label))
       bad_input("--only {}: {} has no finished run of this name; there are {}", quote_text(label),
                 results, format_name_list(labels, kMostListed));
   if (!only.empty())
-    std::erase_if(runs, [&](const AnalyzedRunFolder& run) { return !contains(only, run.label); });
+    std::erase_if(runs,
+                  [&](const AnalyzedRunFolder& run) { return !contains_name(only, run.label); });
   return runs;
 }
 
@@ -43,8 +44,9 @@ struct MatchedRun {
 };
 
 // Returns `name`. Throws a bad-input error if the published numbers of `file` do not contain it.
-std::string check_subject(const std::string& name, const Names& subjects, const std::string& file) {
-  if (contains(subjects, name)) return name;
+std::string require_published_subject(const std::string& name, const Names& subjects,
+                                      const std::string& file) {
+  if (contains_name(subjects, name)) return name;
   const auto near = closest_spelling(name, subjects);
   bad_input("--as {}: {} has no such name{}; there are {}", quote_text(name), file,
             near.empty() ? "" : fmt::format("; did you mean {}?", near),
@@ -80,7 +82,7 @@ std::vector<MatchedRun> match_runs(const PublishedNumbers& set,
     bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
               quote_text(options.as), runs.size());
   if (!options.as.empty())
-    return {{check_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
+    return {{require_published_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
   std::vector<MatchedRun> matches;
   bool any = false;
   for (const auto& subject : set.subjects()) {
@@ -119,7 +121,7 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> match
   for (const auto& number : set.numbers) {
     if (!number.preferred && !every_source) continue;
     auto& list = numbers[{number.quantity, number.subject}];
-    if (list.empty() && !contains(quantities, number.quantity))
+    if (list.empty() && !contains_name(quantities, number.quantity))
       quantities.push_back(number.quantity);
     list.push_back(&number);
   }
@@ -134,7 +136,7 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> match
   return table;
 }
 
-void check_not_empty(const Table& table, const PublishedNumbers& set) {
+void check_any_number_comparable(const Table& table, const PublishedNumbers& set) {
   const auto& ours = table.find("ours")->reals;
   if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
   const auto& notes = table.find("note")->texts;
@@ -163,7 +165,7 @@ std::vector<RunPair> pair_runs(const std::string& folder_a, const std::string& f
   const auto tell = [](const Names& labels, const Names& others, const std::string& folder) {
     Names alone;
     for (const auto& label : labels)
-      if (!contains(others, label)) alone.push_back(label);
+      if (!contains_name(others, label)) alone.push_back(label);
     if (!alone.empty()) log::warn("only in {}: {}", folder, format_name_list(alone, kMostListed));
   };
   tell(labels_a, labels_b, folder_a);
@@ -188,7 +190,7 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
     const auto set = read_published_numbers(options.published);
     const auto runs = finished_runs(results, options.only);
     auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
-    check_not_empty(table, set);
+    check_any_number_comparable(table, set);
     return table;
   });
 }

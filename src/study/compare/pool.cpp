@@ -53,7 +53,7 @@ struct TableRow {
 };
 
 // Sets a quantity of the head, unless the value is NaN or infinite.
-void set_value(PooledHead& head, const std::string& quantity, double value) {
+void set_head_value(PooledHead& head, const std::string& quantity, double value) {
   if (std::isfinite(value)) head.values[quantity] = value;
 }
 
@@ -62,36 +62,36 @@ double is_positive(double value) {
   return std::isnan(value) ? kNan : value > 0 ? 1 : 0;
 }
 
-void add_qk(const TableRow& row, PooledHead& head) {
+void set_component_values(const TableRow& row, PooledHead& head) {
   const auto pc = static_cast<int>(row.number("pc"));
   for (const char* name : {"r_q", "r_k", "explained_variance"})
-    set_value(head, fmt::format("{}_pc{}", name, pc), row.number(name));
+    set_head_value(head, fmt::format("{}_pc{}", name, pc), row.number(name));
   if (pc != 0) return;
-  set_value(head, "abs_r_k", std::fabs(row.number("r_k")));
-  set_value(head, "abs_mu_q_pc0", std::fabs(row.number("mu_q")));
-  set_value(head, "qk_distance_pc0", std::fabs(row.number("mu_q") - row.number("mu_k")));
+  set_head_value(head, "abs_r_k", std::fabs(row.number("r_k")));
+  set_head_value(head, "abs_mu_q_pc0", std::fabs(row.number("mu_q")));
+  set_head_value(head, "qk_distance_pc0", std::fabs(row.number("mu_q") - row.number("mu_k")));
   for (const char* name : {"fisher", "positional_variance_q", "positional_variance_k"})
-    set_value(head, name, row.number(name));
-  set_value(head, "linear_accuracy_pc0_pc1", row.number("qk_accuracy"));
+    set_head_value(head, name, row.number(name));
+  set_head_value(head, "linear_accuracy_pc0_pc1", row.number("qk_accuracy"));
 }
 
-void add_class(const TableRow& row, PooledHead& head) {
+void set_head_class(const TableRow& row, PooledHead& head) {
   for (const std::string suffix : {"", "_axis"})
     if (const auto found = row.text("class" + suffix); !found.empty())
       for (const char* name :
            {"position_dominated", "q_positional", "k_positional", "content_focused", "mixed"})
-        set_value(head, name + suffix, found == name ? 1 : 0);
+        set_head_value(head, name + suffix, found == name ? 1 : 0);
 }
 
-void add_rotated(const TableRow& row, PooledHead& head) {
-  set_value(head, "slope_ratio", std::fabs(row.number("alpha_k") / row.number("alpha_q")));
-  set_value(head, "share_positive_bias", is_positive(row.number("bias_strength")));
-  set_value(head, "share_positive_mu_q_a", is_positive(row.number("mu_q_a")));
-  set_value(head, "share_var_b_above_a",
-            is_positive(row.number("var_frac_b") - row.number("var_frac_a")));
+void set_rotated_values(const TableRow& row, PooledHead& head) {
+  set_head_value(head, "slope_ratio", std::fabs(row.number("alpha_k") / row.number("alpha_q")));
+  set_head_value(head, "share_positive_bias", is_positive(row.number("bias_strength")));
+  set_head_value(head, "share_positive_mu_q_a", is_positive(row.number("mu_q_a")));
+  set_head_value(head, "share_var_b_above_a",
+                 is_positive(row.number("var_frac_b") - row.number("var_frac_a")));
 }
 
-void add_complement(const TableRow& row, PooledHead& head) {
+void set_complement_values(const TableRow& row, PooledHead& head) {
   if (std::isnan(row.number("active"))) return;
   const double before = head.value("active_variance");
   head.values["active_variance"] = (std::isnan(before) ? 0 : before) +
@@ -106,14 +106,14 @@ struct HeadTable {
   void (*add)(const TableRow& row, PooledHead& head) = nullptr;
 };
 const HeadTable kHeadTables[] = {
-    {"qk", "", add_qk},
-    {"taxonomy", "|r_q_axis| |r_k_axis| pc_position pc_position_variance", add_class},
+    {"qk", "", set_component_values},
+    {"taxonomy", "|r_q_axis| |r_k_axis| pc_position pc_position_variance", set_head_class},
     {"rotated",
      "position_r r_q_a |r_q_a| r_k_a |r_k_a| alpha_q |alpha_q| alpha_k |alpha_k| mu_q_a mu_k_a "
      "bias_strength separation_strength var_frac_a var_frac_b plane_var_fraction residual_pos_r "
      "content_var_b active_planes position_r_null r_q_a_null r_k_a_null",
-     add_rotated},
-    {"complement", "", add_complement},
+     set_rotated_values},
+    {"complement", "", set_complement_values},
     {"head_metrics", "ap_overall ap_profile_overall ap_first20 ap_last20 ap_drop q_R2_pos"},
     {"geometry",
      fmt::format("{}", fmt::join(project(geometry_columns(), &GeometryColumn::name), " "))}};
@@ -132,7 +132,8 @@ void read_table(const std::string& file, const HeadTable& source,
       const bool absolute = column.starts_with('|');
       if (absolute) column = column.substr(1, column.size() - 2);
       const double value = row.number(column);
-      set_value(pooled, (absolute ? "abs_" : "") + column, absolute ? std::fabs(value) : value);
+      set_head_value(pooled, (absolute ? "abs_" : "") + column,
+                     absolute ? std::fabs(value) : value);
     }
     if (source.add != nullptr) source.add(row, pooled);
   }
@@ -162,7 +163,7 @@ std::vector<PooledHead> read_heads(const std::vector<AnalyzedRunFolder>& runs) {
   return all;
 }
 
-std::vector<std::string> quantities_of(const std::vector<PooledHead>& heads) {
+std::vector<std::string> quantity_names_of_heads(const std::vector<PooledHead>& heads) {
   std::set<std::string> names;
   for (const auto& head : heads)
     for (const auto& [name, value] : head.values) names.insert(name);
@@ -205,7 +206,7 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
   for (const auto& model : model_names(heads))
     for (const char* layers : {kAll, "rope", "nope", "full", "sliding"}) {
       const auto chosen = select_heads(heads, model, layers);
-      for (const auto& quantity : quantities_of(heads)) {
+      for (const auto& quantity : quantity_names_of_heads(heads)) {
         const auto values = values_of(chosen, quantity);
         if (values.empty()) continue;
         const auto [least, most] = std::ranges::minmax(values);
@@ -216,7 +217,7 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
   return table;
 }
 
-Table depth_table(const std::vector<PooledHead>& heads, int bins) {
+Table make_depth_table(const std::vector<PooledHead>& heads, int bins) {
   Table table = empty_table(
       "text model, text quantity, integer bin, real depth_low, real depth_high, integer n_heads, "
       "real mean, real median");
@@ -224,7 +225,7 @@ Table depth_table(const std::vector<PooledHead>& heads, int bins) {
     std::vector<Heads> at(as_index(bins));
     for (const auto* head : select_heads(heads, model))
       at[as_index(std::min(static_cast<int>(head->depth * bins), bins - 1))].push_back(head);
-    for (const auto& quantity : quantities_of(heads))
+    for (const auto& quantity : quantity_names_of_heads(heads))
       for (int bin = 0; bin < bins; ++bin) {
         const auto values = values_of(at[as_index(bin)], quantity);
         if (!values.empty())
@@ -238,7 +239,8 @@ Table depth_table(const std::vector<PooledHead>& heads, int bins) {
 
 constexpr char kCorrelations[] = ", real pearson, real pearson_p, real spearman, real spearman_p";
 
-void add_correlation(Table& table, std::vector<Table::Cell> cells, const PairCorrelation& found) {
+void add_correlation_row(Table& table, std::vector<Table::Cell> cells,
+                         const PairCorrelation& found) {
   cells.insert(cells.end(),
                {found.n, found.pearson.r, found.pearson.p, found.spearman.r, found.spearman.p});
   table.add(std::move(cells));
@@ -254,7 +256,7 @@ Table correlation_table(const std::vector<PooledHead>& heads,
       const auto values = [&](const std::string& quantity) {
         return project(chosen, [&](const auto* head) { return head->value(quantity); });
       };
-      add_correlation(table, {model, x, y}, correlate_pairs(values(x), values(y)));
+      add_correlation_row(table, {model, x, y}, correlate_pairs(values(x), values(y)));
     }
   return table;
 }
@@ -283,7 +285,7 @@ Table score_table(const std::vector<AnalyzedRunFolder>& folders, const PoolOptio
         of_score.push_back(found == score.models.end() ? kNan : found->second);
       }
       const auto found = correlate_pairs(of_runs, of_score);
-      if (found.n > 0) add_correlation(table, {score.name, measure}, found);
+      if (found.n > 0) add_correlation_row(table, {score.name, measure}, found);
     }
   return table;
 }
@@ -334,7 +336,7 @@ PooledTables pool_results(const PoolOptions& options) {
       runs.insert(runs.end(), found.begin(), found.end());
     }
     const auto heads = read_heads(runs);
-    const auto known = quantities_of(heads);
+    const auto known = quantity_names_of_heads(heads);
     for (const auto& [x, y] : options.pairs)
       for (const auto& name : {x, y}) {
         if (std::ranges::count(known, name) > 0) continue;
@@ -344,7 +346,7 @@ PooledTables pool_results(const PoolOptions& options) {
       }
     PooledTables tables;
     tables.pooled = pooled_table(heads);
-    tables.depth = depth_table(heads, options.depth_bins);
+    tables.depth = make_depth_table(heads, options.depth_bins);
     tables.correlations = correlation_table(heads, options.pairs);
     if (!options.scores.empty()) tables.scores = score_table(runs, options);
     return tables;

@@ -141,7 +141,7 @@ void read_quantities(const PublishedRows& rows, const std::string& subject,
 }
 
 // Splits a subject like "qwen3-4b layer 16" into model and layer.
-void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& number) {
+void split_subject_and_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& number) {
   constexpr std::string_view kLayer = " layer ";
   const auto at = number.subject.find(kLayer);
   if (at == std::string::npos) return;
@@ -172,7 +172,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   number.subject = rows.text(row, "subject");
   number.quantity = table + " " + bin;
   number.bin = {rows.number(row, "bin_low"), rows.number(row, "bin_high"), false};
-  split_layer(rows, row, number);
+  split_subject_and_layer(rows, row, number);
   const bool edges = number.bin.low < number.bin.high;
   if (const auto difference = parse_difference_between_bins(table, bin)) {
     number.value_kind = PublishedValueKind::profile;
@@ -230,7 +230,7 @@ struct PrintedNumber {
 };
 
 // Parses a number ("3,239", "0.60", "3.19e-3") and removes it from the beginning of the text.
-PrintedNumber remove_number(std::string_view& text) {
+PrintedNumber take_printed_number(std::string_view& text) {
   const auto is_digit_at = [&](std::size_t i) {
     return i < text.size() && text[i] >= '0' && text[i] <= '9';
   };
@@ -252,17 +252,17 @@ PrintedNumber remove_number(std::string_view& text) {
   return {number_or_nan(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
 }
 
-std::vector<PrintedNumber> find_numbers(std::string_view text) {
+std::vector<PrintedNumber> find_printed_numbers(std::string_view text) {
   std::vector<PrintedNumber> numbers;
   while (true) {
     const auto begin = text.find_first_of("0123456789");
     if (begin == std::string_view::npos) return numbers;
     text.remove_prefix(begin);
-    numbers.push_back(remove_number(text));
+    numbers.push_back(take_printed_number(text));
   }
 }
 
-bool about_equal(double a, double b) {
+bool equal_within_rounding(double a, double b) {
   return std::fabs(a - b) <= 1e-6 * std::fabs(b);
 }
 
@@ -276,7 +276,7 @@ double unit_scale(const PrintedNumber& printed, double value, std::string_view t
   if (value == 0 || printed.value == 0) return kNan;
   const double scale = std::fabs(value) / printed.value;
   const double power = std::pow(10.0, std::round(std::log10(scale)));
-  return about_equal(scale, power) || about_equal(scale, 1024.0) ? scale : kNan;
+  return equal_within_rounding(scale, power) || equal_within_rounding(scale, 1024.0) ? scale : kNan;
 }
 
 }  // namespace
@@ -328,7 +328,7 @@ std::vector<std::string> published_sets() {
 double printed_rounding_error(std::string_view text, double value) {
   if (text.starts_with("not printed")) return kNan;
   const double units = text.find('~') == std::string_view::npos ? 0.5 : 1.0;
-  const auto numbers = find_numbers(text);
+  const auto numbers = find_printed_numbers(text);
   for (const auto& printed : numbers) {
     const double scale = unit_scale(printed, value, text);
     if (!std::isnan(scale)) return units * printed.unit * scale;

@@ -32,7 +32,7 @@ struct HeadStatistic {
   double at = 0;  // quantile, bound, or start of the depth bin
 };
 
-struct Quantity {
+struct ParsedQuantity {
   HeadQuantity column;
   HeadStatistic statistic;
   std::optional<std::int64_t> layer;  // nullopt: heads of all layers
@@ -61,15 +61,15 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
 }
 
 // Handles quantities with irregular names; returns nullopt for names of the regular scheme.
-std::optional<Quantity> irregular_quantity(const std::string& name) {
+std::optional<ParsedQuantity> parse_irregular_quantity(const std::string& name) {
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
-    return Quantity{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
+    return ParsedQuantity{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
   if (name == "share_positive_bias")
-    return Quantity{{"", "rotated", "bias_strength"}, {StatisticKind::share_above, 0}, {}};
+    return ParsedQuantity{{"", "rotated", "bias_strength"}, {StatisticKind::share_above, 0}, {}};
   if (name == "heads_negative_bias")
-    return Quantity{{"", "rotated", "bias_strength"}, {StatisticKind::heads_below, 0}, {}};
+    return ParsedQuantity{{"", "rotated", "bias_strength"}, {StatisticKind::heads_below, 0}, {}};
   if (name == "share_var_b_above_a")
-    return Quantity{
+    return ParsedQuantity{
         {"", "rotated", "var_frac_b", false, "var_frac_a"}, {StatisticKind::share_above, 1}, {}};
   return {};
 }
@@ -136,9 +136,9 @@ std::optional<HeadQuantity> find_column(const std::string& name, RunTables& run)
   return {};
 }
 
-std::optional<Quantity> parse_quantity(std::string name, RunTables& run) {
-  if (auto special = irregular_quantity(name)) return special;
-  Quantity quantity;
+std::optional<ParsedQuantity> parse_quantity(std::string name, RunTables& run) {
+  if (auto special = parse_irregular_quantity(name)) return special;
+  ParsedQuantity quantity;
   if (int layer = 0, length = 0;
       std::sscanf(name.c_str(), "layer_%d_%n", &layer, &length) == 1 && length > 0) {
     quantity.layer = layer;
@@ -209,8 +209,8 @@ std::pair<std::string, double> compute_head_statistic(const std::vector<HeadValu
 
 // Evaluates a statistic over the heads of a run. `own_name` is the full name of the quantity:
 // errors.csv lists standard errors of some medians and shares under that name.
-MeasuredValue evaluate_on_heads(const Quantity& quantity, const std::string& own_name,
-                                RunTables& run) {
+MeasuredValue evaluate_head_statistic(const ParsedQuantity& quantity, const std::string& own_name,
+                                      RunTables& run) {
   const auto& column = quantity.column;
   const auto& layer = quantity.layer;
   const auto kind = quantity.statistic.kind;
@@ -310,7 +310,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
                                   run.options().value("taxonomy_low", Json(0.3)) != 0.3;
     if (!quantity->column.equals.empty() && other_thresholds)
       return {.missing = "our classes have other thresholds than the published ones, 0.7 and 0.3"};
-    return evaluate_on_heads(*quantity, name, run);
+    return evaluate_head_statistic(*quantity, name, run);
   }
   if (published.kind == "setting") return {.missing = "a setting of the study, nothing measured"};
   std::vector<std::string> names;
@@ -333,7 +333,7 @@ MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTa
 
 MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
   const auto parsed = parse_quantity(quantity, run);
-  return parsed ? evaluate_on_heads(*parsed, quantity, run)
+  return parsed ? evaluate_head_statistic(*parsed, quantity, run)
                 : MeasuredValue{.missing = "not computed by qkscope"};
 }
 

@@ -101,7 +101,7 @@ MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, 
   return {.value = mean_of(values), .column = column};
 }
 
-std::string describe(const PublishedProfileBin& bin) {
+std::string describe_profile_bin(const PublishedProfileBin& bin) {
   return bin.fraction ? fmt::format("{:g} to {:g} % of the range", 100 * bin.low, 100 * bin.high)
                       : fmt::format("{:g} to {:g} tokens", bin.low, bin.high);
 }
@@ -276,8 +276,8 @@ std::optional<std::vector<double>> RunTables::select_column_values(
 }
 
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run) {
-  auto column = "head_profile ap, " + describe(published.bin);
-  if (published.minus) column += " less " + describe(*published.minus);
+  auto column = "head_profile ap, " + describe_profile_bin(published.bin);
+  if (published.minus) column += " less " + describe_profile_bin(*published.minus);
   const auto in_bins = [&](const HeadProfile& profile) {
     const double mean = mean_over_bins(profile, published.bin);
     return published.minus ? mean - mean_over_bins(profile, *published.minus) : mean;

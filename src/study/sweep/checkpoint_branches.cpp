@@ -37,7 +37,7 @@ std::int64_t parse_step_after(std::string_view name, std::size_t end_of_word) {
 }
 
 // Order of training phases: pre-training, context extension, post-training.
-int phase_rank(const std::string& phase) {
+int training_phase_order(const std::string& phase) {
   const auto name = ascii_lower(phase);
   for (const char* first : {"stage", "pre"})
     if (name.starts_with(first)) return 0;
@@ -48,14 +48,15 @@ int phase_rank(const std::string& phase) {
 
 bool trained_before(const CheckpointBranch& a, const CheckpointBranch& b) {
   if (a.step.has_value() != b.step.has_value()) return a.step.has_value();
-  if (phase_rank(a.phase) != phase_rank(b.phase)) return phase_rank(a.phase) < phase_rank(b.phase);
+  if (training_phase_order(a.phase) != training_phase_order(b.phase))
+    return training_phase_order(a.phase) < training_phase_order(b.phase);
   if (a.phase != b.phase) return less_in_natural_order(a.phase, b.phase);
   if (a.step != b.step) return a.step < b.step;
   return less_in_natural_order(a.branch, b.branch);
 }
 
 // Replaces characters that are unsafe in a folder name.
-std::string safe_label(std::string text) {
+std::string make_folder_name_safe(std::string text) {
   constexpr auto kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
   for (auto at = text.find_first_not_of(kSafe); at != std::string::npos;
        at = text.find_first_not_of(kSafe, at))
@@ -89,19 +90,19 @@ void assign_labels(std::vector<CheckpointBranch>& branches) {
     branch.label = branch.branch;
     if (branch.step)
       branch.label = (phase.empty() ? "" : phase + "-") + abbreviate_step(*branch.step);
-    branch.label = safe_label(branch.label);
+    branch.label = make_folder_name_safe(branch.label);
     ++uses[branch.label];
   }
   std::set<std::string> taken;
   for (auto& branch : branches) {
-    if (uses[branch.label] > 1) branch.label = safe_label(branch.branch);
+    if (uses[branch.label] > 1) branch.label = make_folder_name_safe(branch.branch);
     const auto label = branch.label;
     for (int i = 2; !taken.insert(branch.label).second; ++i)
       branch.label = fmt::format("{}-{}", label, i);
   }
 }
 
-bool matches(const CheckpointBranch& branch, const std::vector<std::string>& globs) {
+bool matches_any_glob(const CheckpointBranch& branch, const std::vector<std::string>& globs) {
   if (globs.empty()) return branch.step.has_value();
   return std::ranges::any_of(
       globs, [&](const std::string& glob) { return glob_match(glob, branch.branch); });
@@ -249,8 +250,9 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
     auto all = project(names, parse_branch_name);
     std::ranges::sort(all, trained_before);
     assign_labels(all);
-    std::erase_if(all,
-                  [&](const CheckpointBranch& branch) { return !matches(branch, choice.match); });
+    std::erase_if(all, [&](const CheckpointBranch& branch) {
+      return !matches_any_glob(branch, choice.match);
+    });
     return choice.log > 0 ? select_log_spaced(all, choice.log)
                           : select_every_nth(all, choice.every);
   });
@@ -263,7 +265,7 @@ void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
     const auto beside = fs::absolute(file).lexically_normal().parent_path();
     const auto config = fs::absolute(sweep.config).lexically_normal();
     const auto relative = config.lexically_relative(beside);
-    const auto name = safe_label(fs::path(file).stem().string());
+    const auto name = make_folder_name_safe(fs::path(file).stem().string());
     const auto text =
         render_sweep_file(sweep, name, (relative.empty() ? config : relative).string());
     make_folders(beside.string());

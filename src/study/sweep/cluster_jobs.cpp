@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // Throws a bad-input error for a path that is unsafe on an #SBATCH line: in log paths Slurm
 // interprets '%' and '\' as patterns, and the script puts the path in double quotes.
-void check_path(const std::string& path) {
+void check_path_is_safe_in_script(const std::string& path) {
   const bool unsafe = std::ranges::any_of(
       path, [](unsigned char c) { return c == '"' || c == '\\' || c == '%' || c < ' '; });
   if (unsafe)
@@ -40,7 +40,7 @@ void check_path(const std::string& path) {
 
 // Returns the absolute path of the submission folder, for tasks in another working folder.
 std::string cluster_folder(const std::string& path) {
-  check_path(path);
+  check_path_is_safe_in_script(path);
   return fs::absolute(path).lexically_normal().string();
 }
 
@@ -48,7 +48,7 @@ class JobPlanner {
  public:
   JobPlanner(ClusterPlan& plan, const SlurmOptions& slurm, const TaskProgram& program)
       : plan_(plan), slurm_(slurm), program_(program) {
-    check_path(program.folder);
+    check_path_is_safe_in_script(program.folder);
   }
 
   // Appends a job and returns its index. `task` sets description, script flags and arguments.
@@ -153,7 +153,7 @@ class StatusReader {
     folder_.download_updates(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
-    sum_rates();
+    sum_token_rates();
     if (submission_)
       for (const auto& job : submission_->jobs) find_problems(job);
     return std::move(status_);
@@ -248,7 +248,7 @@ class StatusReader {
     return status;
   }
 
-  void sum_rates() {
+  void sum_token_rates() {
     double left = 0;
     for (const auto& run : status_.runs) {
       for (const auto& shard : run.shards)
@@ -338,7 +338,7 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
     plan.name = fs::path(root.path()).filename().string();
     plan.folder = cluster_folder(root.path() + ".cluster");
     plan.shards = slurm.shards;
-    check_path(plan.name);
+    check_path_is_safe_in_script(plan.name);
     for (const auto& shard : root.list_started_shards())
       if (shard.count != slurm.shards)
         bad_input(

@@ -18,7 +18,7 @@ namespace qkscope {
 namespace {
 
 // A measure of the overview and its location in summary.json.
-struct Measure {
+struct OverviewMeasure {
   std::string name;     // column of overview.csv
   std::string section;  // section of summary.json
   std::string key;      // key in the section
@@ -29,8 +29,8 @@ struct Measure {
 constexpr char kFirstVariance[] = "pc0_variance";
 
 // The measures in the column order of overview.csv.
-const std::vector<Measure> kMeasures = [] {
-  std::vector<Measure> all;
+const std::vector<OverviewMeasure> kMeasures = [] {
+  std::vector<OverviewMeasure> all;
   const auto add = [&](const std::string& section, const std::string& field,
                        const std::vector<std::string>& names, const std::string& suffix = "") {
     for (const auto& name : names)
@@ -124,7 +124,8 @@ using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by l
 // Reads a column of numbers (T = double) or texts (T = std::string); empty if there is no such
 // table or column. Tables with several principal components are filtered to PC0.
 template <typename T>
-ValueByHead<T> read_by_head(const std::string& folder, const char* table_name, const char* column) {
+ValueByHead<T> read_column_by_head(const std::string& folder, const char* table_name,
+                                   const char* column) {
   const auto file = folder + "/" + table_name + ".parquet";
   const Table table = path_exists(file) ? read_parquet_table_with_gaps(file) : Table();
   const auto* wanted = table.find(column);
@@ -146,7 +147,7 @@ ValueByHead<T> read_by_head(const std::string& folder, const char* table_name, c
 
 // Calls add(sampled value, exact value) for every head that both analyses have.
 template <typename T, typename Add>
-void for_common_heads(const ValueByHead<T>& sampled, const ValueByHead<T>& exact, Add add) {
+void for_each_common_head(const ValueByHead<T>& sampled, const ValueByHead<T>& exact, Add add) {
   for (const auto& [head, value] : sampled)
     if (const auto found = exact.find(head); found != exact.end()) add(value, found->second);
 }
@@ -158,7 +159,7 @@ void add_quantity(Table& table, const RunEntry& run, const std::string& column,
   double sum_exact = 0;
   double squares = 0;
   double largest = 0;
-  for_common_heads(sampled, exact, [&](double a, double b) {
+  for_each_common_head(sampled, exact, [&](double a, double b) {
     if (std::isnan(a) || std::isnan(b)) return;
     ++heads;
     sum_sampled += a;
@@ -174,11 +175,12 @@ void add_quantity(Table& table, const RunEntry& run, const std::string& column,
 }
 
 // Adds the fraction of heads whose sampled and exact class differ, in the column `difference`.
-void add_classes(Table& table, const RunEntry& run, const ValueByHead<std::string>& sampled,
-                 const ValueByHead<std::string>& exact) {
+void add_class_differences(Table& table, const RunEntry& run,
+                           const ValueByHead<std::string>& sampled,
+                           const ValueByHead<std::string>& exact) {
   std::int64_t heads = 0;
   std::int64_t changed = 0;
-  for_common_heads(sampled, exact, [&](const std::string& a, const std::string& b) {
+  for_each_common_head(sampled, exact, [&](const std::string& a, const std::string& b) {
     if (a.empty() || b.empty()) return;
     ++heads;
     changed += a != b ? 1 : 0;
@@ -191,7 +193,7 @@ void add_classes(Table& table, const RunEntry& run, const ValueByHead<std::strin
 }  // namespace
 
 const std::vector<std::string>& overview_measures() {
-  static const auto names = project(kMeasures, &Measure::name);
+  static const auto names = project(kMeasures, &OverviewMeasure::name);
   return names;
 }
 
@@ -254,10 +256,11 @@ Table make_sampling_error_table(const SweepFolder& folder, const std::vector<Run
     if (!path_exists(exact + "/summary.json")) continue;
     for (const auto& [file, columns] : kSampledColumns)
       for (const auto* column : columns)
-        add_quantity(table, run, column, read_by_head<double>(sampled, file, column),
-                     read_by_head<double>(exact, file, column));
-    add_classes(table, run, read_by_head<std::string>(sampled, "taxonomy", "class"),
-                read_by_head<std::string>(exact, "taxonomy", "class"));
+        add_quantity(table, run, column, read_column_by_head<double>(sampled, file, column),
+                     read_column_by_head<double>(exact, file, column));
+    add_class_differences(table, run,
+                          read_column_by_head<std::string>(sampled, "taxonomy", "class"),
+                          read_column_by_head<std::string>(exact, "taxonomy", "class"));
   }
   return table;
 }

@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-std::string record_file(const std::string& results) {
+std::string composition_record_path(const std::string& results) {
   return results + "/composition.json";
 }
 
@@ -59,7 +59,7 @@ CompositionSection read_composition_section(YamlSection section) {
 bool has_up_to_date_composition_scores(const CompositionSection& section,
                                        const std::string& results) {
   try {
-    return load_json(record_file(results)) == composition_record(section);
+    return load_json(composition_record_path(results)) == composition_record(section);
   } catch (const Error&) {
     return false;
   }
@@ -90,7 +90,8 @@ void write_run_composition(const SweepConfig& config, const SweepRun& run,
     table->write_csv(fmt::format("{}/{}.csv", results, name));
     table->write_parquet(fmt::format("{}/{}.parquet", results, name));
   }
-  write_file(record_file(results), composition_record(*config.composition).dump(2) + "\n");
+  write_file(composition_record_path(results),
+             composition_record(*config.composition).dump(2) + "\n");
 }
 
 }  // namespace qkscope

@@ -25,14 +25,14 @@ namespace {
 
 // Returns the modification time in seconds since 1970; 0 for a missing file.
 double modification_time(const std::string& file) {
-  struct stat status {};
+  struct stat status = {};
   if (::stat(file.c_str(), &status) != 0) return 0;
   constexpr double kNano = 1e-9;
   return static_cast<double>(status.st_mtim.tv_sec) +
          kNano * static_cast<double>(status.st_mtim.tv_nsec);
 }
 
-ShardMap read_shards(const std::string& folder, const Json& effective) {
+ShardMap read_shard_states(const std::string& folder, const Json& effective) {
   ShardMap found;
   if (parse_store_address(folder)) return found;  // runs in a store have no shards
   const DataRoot root(folder);
@@ -60,13 +60,14 @@ bool is_complete(const ShardMap& shards, std::int64_t index) {
 
 ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_capture(run)) return {};
-  return read_shards(folder.capture_location(run.label), effective_config(run.capture));
+  return read_shard_states(folder.capture_location(run.label), effective_config(run.capture));
 }
 
 ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_statistics(run)) return {};
   const auto statistics = folder.statistics_location(run.label);
-  return read_shards(statistics, effective_stats_config(stats_config_of_run(run, statistics)));
+  return read_shard_states(statistics,
+                           effective_stats_config(stats_config_of_run(run, statistics)));
 }
 
 std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run) {
@@ -93,7 +94,7 @@ RunReport::Outcome RunDataProducer::produce_shard(std::size_t i) {
                                                                   : RunReport::Outcome::interrupted;
 }
 
-RunReport::Outcome RunDataProducer::produce_run_data(std::size_t i) {
+RunReport::Outcome RunDataProducer::compute_capture_and_statistics(std::size_t i) {
   const auto& run = *runs_[i];
   if (options_.part == SweepPart::merge)
     for (const auto& folder :

@@ -32,8 +32,8 @@ std::string read_stored_hash(const std::string& folder) {
   return path_exists(file) ? std::string(MappedFile(file).text()) : "";
 }
 
-void download(const StoredFolder& stored, const std::vector<std::string>& names,
-              const std::string& folder) {
+void download_files_into(const StoredFolder& stored, const std::vector<std::string>& names,
+                         const std::string& folder) {
   stored.fetch(names, true);
   for (const auto& name : names) {
     const auto to = folder + "/" + name;
@@ -47,7 +47,7 @@ bool is_run_file(const std::string& name) {
   return name.starts_with(kRuns);
 }
 
-bool matches_content(const std::string& path, const ObjectFingerprint& content) {
+bool file_has_fingerprint(const std::string& path, const ObjectFingerprint& content) {
   std::error_code none;
   if (fs::file_size(path, none) != content.bytes) return false;
   return checksum_text(checksum_of(MappedFile(path).text())) == content.checksum;
@@ -96,7 +96,7 @@ void SweepFolder::download_sweep_files_under_lock() const {
   if (stored.manifest_hash() == read_stored_hash(path_)) return;
   auto names = stored.names();
   std::erase_if(names, is_run_file);
-  download(stored, names, path_);
+  download_files_into(stored, names, path_);
 }
 
 bool SweepFolder::download_run(const std::string& label) const {
@@ -108,7 +108,7 @@ bool SweepFolder::download_run(const std::string& label) const {
   if (!stored.is_published()) fs::remove(stored_hash_file(folder));
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
-  download(stored, stored.names(), folder);
+  download_files_into(stored, stored.names(), folder);
   return true;
 }
 
@@ -144,7 +144,7 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
                       .without = "runs",
                       .in_store = {}};
   for (const auto& file : stored.manifest().files)
-    if (!is_run_file(file.name) && matches_content(path_ + "/" + file.name, file.content))
+    if (!is_run_file(file.name) && file_has_fingerprint(path_ + "/" + file.name, file.content))
       upload.in_store.push_back(file);
   for (const SweepRun& of_sweep : config.runs) {
     const auto& label = of_sweep.label;

@@ -43,7 +43,7 @@ fs::path demo_file(const fs::path& data) {
 
 // Returns a key built from everything that determines the cost of a run: configuration, config.json
 // and tokenizer, without names. Checkpoints of one training run share the key.
-std::string cost_key(Json config, const RunPlan& plan) {
+std::string run_cost_key(Json config, const RunPlan& plan) {
   config["model"].erase("name");
   config["model"].erase("revision");
   config["tokenizer"].erase("name");
@@ -98,7 +98,7 @@ class SweepPlanner {
   }
 
   PlannedRun::Capture capture_cost(const SweepRun& run, const CapturePlan& plan) {
-    const auto key = cost_key(effective_config(run.capture), plan.run_plan());
+    const auto key = run_cost_key(effective_config(run.capture), plan.run_plan());
     if (const auto known = captures_.find(key); known != captures_.end()) return known->second;
     const auto dry = dry_run(plan, {});
     return captures_[key] = {.examples = dry.examples,
@@ -113,7 +113,7 @@ class SweepPlanner {
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
     const auto config = stats_config_of_run(run, folder_.statistics_location(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
-    const auto key = cost_key(effective_stats_config(config), plan.run_plan().run);
+    const auto key = run_cost_key(effective_stats_config(config), plan.run_plan().run);
     if (!statistics_.contains(key)) statistics_.emplace(key, dry_run_stats(plan, {}));
     const auto& dry = statistics_.at(key);
     return {
@@ -125,14 +125,14 @@ class SweepPlanner {
 
   const SweepConfig& config_;
   const SweepFolder& folder_;
-  std::map<std::string, PlannedRun::Capture> captures_;  // keyed by cost_key()
-  std::map<std::string, StatsDryRun> statistics_;        // keyed by cost_key()
+  std::map<std::string, PlannedRun::Capture> captures_;  // keyed by run_cost_key()
+  std::map<std::string, StatsDryRun> statistics_;        // keyed by run_cost_key()
 };
 
 // Sets weights_on_disk of each run, given downloads, prefetching and eviction. Sets to_download to
 // 0 if an earlier run downloads the same checkpoint.
-void plan_disk(const std::vector<const SweepRun*>& runs, const SweepOptions& options,
-               std::vector<PlannedRun>& planned) {
+void plan_disk_space(const std::vector<const SweepRun*>& runs, const SweepOptions& options,
+                     std::vector<PlannedRun>& planned) {
   using CheckpointName = std::pair<std::string, std::string>;
   std::map<CheckpointName, std::uint64_t> on_disk;  // bytes of weights by checkpoint
   const auto add = [&](std::size_t i) {
@@ -271,7 +271,7 @@ std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
     const auto runs = select_runs(state_->config, options);
     SweepPlanner planner(state_->config, state_->folder);
     auto planned = project(runs, [&](const SweepRun* run) { return planner.plan(*run); });
-    plan_disk(runs, options, planned);
+    plan_disk_space(runs, options, planned);
     return planned;
   });
 }

@@ -81,7 +81,7 @@ class RunDataProducer {
   RunReport::Outcome produce_shard(std::size_t i);
   // Computes the missing capture and statistics of run i, and merges shards written by cluster
   // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.
-  RunReport::Outcome produce_run_data(std::size_t i);
+  RunReport::Outcome compute_capture_and_statistics(std::size_t i);
   // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
   // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
   void release_weights(std::size_t i);

@@ -22,7 +22,7 @@ constexpr std::int64_t kMost = 1 << 20;  // largest number of heads and of layer
 
 // Reads the section `publish`. Empty fields are taken from the configuration of each run; `branch`
 // is a pattern with {label}, {phase} and {name}.
-PublishOptions read_publish(YamlSection section) {
+PublishOptions read_publish_options(YamlSection section) {
   PublishOptions publish;
   publish.repo = section.text("repo").value_or("");
   if (!publish.repo.empty() && !is_repository_id(publish.repo))
@@ -45,8 +45,8 @@ std::string fill_placeholders_of_run(std::string pattern, const SweepRun& run,
 }
 
 // Fills in the empty fields of `target` (the `publish` section) from the run's configuration.
-PublishOptions target_of_run(PublishOptions target, const SweepRun& run, const std::string& sweep,
-                             const std::string& file) {
+PublishOptions publish_target_of_run(PublishOptions target, const SweepRun& run,
+                                     const std::string& sweep, const std::string& file) {
   const auto& output = run.capture.output;
   if (target.repo.empty()) {
     if (!output.hf_repo_id)
@@ -73,7 +73,7 @@ void set_publish_targets(SweepConfig& config, const PublishOptions& publish,
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
     if (!run.data.empty() || !run.captures) continue;  // the run makes no capture
-    run.publish = target_of_run(publish, run, config.name, file);
+    run.publish = publish_target_of_run(publish, run, config.name, file);
     const auto [found, anew] =
         taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
     if (!anew)
@@ -92,14 +92,14 @@ bool is_folder_name(const std::string& name) {
          name.front() != '-' && name.find_first_not_of(allowed) == std::string::npos;
 }
 
-std::string read_name(YamlSection& section, const std::string& key) {
+std::string read_folder_name(YamlSection& section, const std::string& key) {
   auto name = section.required_text(key);
   if (!is_folder_name(name))
     section.throw_expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
   return name;
 }
 
-std::string resolve_from_file(const std::string& file, const std::string& path) {
+std::string resolve_relative_to_file(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }
 
@@ -131,13 +131,13 @@ class SweepReader {
   SweepConfig read() {
     YamlSection root(document_, document_.root, "");
     SweepConfig config;
-    config.name = read_name(root, "name");
+    config.name = read_folder_name(root, "name");
     base_ = root.node("base");
     if (!base_.IsNull() && !base_.IsMap() && !base_.IsScalar())
       root.throw_expected("base", "a capture configuration, or the path of one");
     data_folder_ = source_.data_folder;
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
-      data_folder_ = resolve_from_file(source_.file, *folder);
+      data_folder_ = resolve_relative_to_file(source_.file, *folder);
     config.analysis = read_analysis_options(root.section("analysis"));
     config.compute = read_compute_options(root.section("compute"), source_.compute);
     config.slurm = read_slurm_options(root.section("slurm"));
@@ -151,7 +151,7 @@ class SweepReader {
     if (!captures_of_all_ && !statistics_of_all_)
       root.throw_expected("capture", "true, or statistics: true: a run has one of them");
     std::optional<PublishOptions> publish;
-    if (root.has("publish")) publish = read_publish(root.section("publish"));
+    if (root.has("publish")) publish = read_publish_options(root.section("publish"));
     auto runs = root.sections("runs");
     auto rules = root.sections("checkpoints");
     if (runs.empty() && rules.empty())
@@ -184,14 +184,14 @@ class SweepReader {
  private:
   SweepRun read_run(YamlSection& section, std::int64_t index) {
     SweepRun run;
-    run.label = read_name(section, "label");
+    run.label = read_folder_name(section, "label");
     if (!labels_.insert(run.label).second)
       section.throw_expected("label", "another name: an earlier run has this one");
     run.phase = section.text("phase").value_or("");
     run.family = section.text("family").value_or("");
     run.order = section.integer("order", INT64_MIN).value_or(index);
     if (section.has("data")) {
-      read_data(section, run);
+      read_existing_capture(section, run);
       return run;
     }
     const bool statistics = section.boolean("statistics").value_or(statistics_of_all_);
@@ -242,7 +242,7 @@ class SweepReader {
   }
 
   // Reads a run that analyses an existing capture, and metadata that the capture lacks.
-  void read_data(YamlSection& section, SweepRun& run) const {
+  void read_existing_capture(YamlSection& section, SweepRun& run) const {
     run.data = section.required_text("data");
     prepend_folder_if_exists(data_folder_, run.data);
     run.model = section.text("model").value_or("");
@@ -305,8 +305,8 @@ class SweepReader {
 
   // Loads the base configuration again for each run, because overrides modify it.
   YamlDocument base_document(const std::string& own) const {
-    if (!own.empty()) return load_yaml(resolve_from_file(source_.file, own));
-    if (base_.IsScalar()) return load_yaml(resolve_from_file(source_.file, base_.Scalar()));
+    if (!own.empty()) return load_yaml(resolve_relative_to_file(source_.file, own));
+    if (base_.IsScalar()) return load_yaml(resolve_relative_to_file(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);
     document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
     return document;

@@ -38,7 +38,7 @@ Json load_json_or_null(const std::string& path) {
 }
 
 // Returns the configuration for runs.json: absolute paths are reduced to their last component.
-Json without_folders(const CaptureConfig& capture) {
+Json config_without_folders(const CaptureConfig& capture) {
   Json config = effective_config(capture);
   for (auto* value :
        {&config["dataset"]["path"], &config["model"]["name"], &config["tokenizer"]["name"]})
@@ -48,7 +48,7 @@ Json without_folders(const CaptureConfig& capture) {
 }
 
 // Returns true if a folder or address holds a finished run with this effective configuration.
-bool holds_run(const std::string& place, const RunKind& kind, const Json& effective) {
+bool has_finished_run(const std::string& place, const RunKind& kind, const Json& effective) {
   const auto address = parse_store_address(place);
   if (!address) return DataRoot(place, kind).is_finished_with_config(effective);
   const StoredFolder stored(*address);
@@ -129,8 +129,8 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
   return options;
 }
 
-std::optional<AnalyzeOptions> SweepFolder::exact_analysis_options_of_run(
-    const SweepConfig& config, const SweepRun& run) const {
+std::optional<AnalyzeOptions> SweepFolder::every_token_analysis_options(const SweepConfig& config,
+                                                                        const SweepRun& run) const {
   if (!run.captures || !run.statistics) return {};
   auto options = analysis_options_of_run(config, run);
   options.data_root = statistics_location(run.label);
@@ -140,14 +140,14 @@ std::optional<AnalyzeOptions> SweepFolder::exact_analysis_options_of_run(
 
 bool SweepFolder::has_complete_capture(const SweepRun& run) const {
   if (!run.data.empty() || !run.captures) return true;
-  return holds_run(capture_location(run.label), kCaptureRun, effective_config(run.capture));
+  return has_finished_run(capture_location(run.label), kCaptureRun, effective_config(run.capture));
 }
 
 bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
   if (!run.statistics) return true;
   const auto folder = statistics_location(run.label);
-  return holds_run(folder, kStatisticsRun,
-                   effective_stats_config(stats_config_of_run(run, folder)));
+  return has_finished_run(folder, kStatisticsRun,
+                          effective_stats_config(stats_config_of_run(run, folder)));
 }
 
 bool SweepFolder::has_any_statistics(const std::string& label) const {
@@ -165,7 +165,7 @@ void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
 }
 
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
-  const auto exact = exact_analysis_options_of_run(config, run);
+  const auto exact = every_token_analysis_options(config, run);
   return has_current_results(analysis_options_of_run(config, run), results_folder(run.label)) &&
          (!exact || has_current_results(*exact, exact_results_folder(run.label))) &&
          (!config.composition ||
@@ -273,7 +273,7 @@ void SweepFolder::write_runs_file(const SweepConfig& config) const {
                 {"capture", !source.data.empty() ? short_name(source.data)
                             : source.captures    ? "captures/" + entry.label
                                                  : "statistics/" + entry.label}};
-    if (source.data.empty()) run["config"] = without_folders(source.capture);
+    if (source.data.empty()) run["config"] = config_without_folders(source.capture);
     if (source.statistics) run["statistics"] = "statistics/" + entry.label;
     if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;

@@ -96,8 +96,8 @@ class SweepFolder {
   AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
   // For a run with a capture and statistics, returns the options for analysing the statistics;
   // nullopt for any other run.
-  std::optional<AnalyzeOptions> exact_analysis_options_of_run(const SweepConfig& config,
-                                                              const SweepRun& run) const;
+  std::optional<AnalyzeOptions> every_token_analysis_options(const SweepConfig& config,
+                                                             const SweepRun& run) const;
   // Returns true if the capture is complete or not needed. Throws for a damaged state file.
   bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.

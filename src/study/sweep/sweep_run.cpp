@@ -129,10 +129,10 @@ class SweepRunner {
     const auto lock = folder_.lock_run(run.label);
     if (!lock.is_held()) return Outcome::elsewhere;
     folder_.download_run(run.label);
-    if (options_.part == SweepPart::analyse) check_captured(run);
+    if (options_.part == SweepPart::analyse) check_data_complete(run);
     folder_.delete_failure(run.label);
     auto outcome = Outcome::already_done;
-    if (options_.part != SweepPart::analyse) outcome = data_.produce_run_data(i);
+    if (options_.part != SweepPart::analyse) outcome = data_.compute_capture_and_statistics(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
     if (outcome == Outcome::done || !folder_.has_current_analysis(config_, run)) {
       if (!analyse(run)) return Outcome::interrupted;
@@ -146,7 +146,7 @@ class SweepRunner {
   }
 
   // Throws a bad-input error, with the reason of an earlier failure, if captures are missing.
-  void check_captured(const SweepRun& run) const {
+  void check_data_complete(const SweepRun& run) const {
     if (folder_.has_complete_data(run)) return;
     const auto why = folder_.read_failure(run.label);
     bad_input("{}", why ? *why : "its texts are not all captured and merged: --part merge does it");
@@ -155,18 +155,18 @@ class SweepRunner {
   // Analyses the capture, and the statistics of a run that has both. Returns false if stopped.
   bool analyse(const SweepRun& run) const {
     folder_.mark_run_changed(run.label);
-    const auto exact = folder_.exact_analysis_options_of_run(config_, run);
+    const auto exact = folder_.every_token_analysis_options(config_, run);
     const auto results = folder_.results_folder(run.label);
     return !is_stop_requested() &&
-           analyse_into(folder_.analysis_options_of_run(config_, run), results) &&
-           (!exact || analyse_into(*exact, folder_.exact_results_folder(run.label))) &&
-           (!config_.composition || finish([&] {
+           analyse_into_folder(folder_.analysis_options_of_run(config_, run), results) &&
+           (!exact || analyse_into_folder(*exact, folder_.exact_results_folder(run.label))) &&
+           (!config_.composition || run_until_done_or_stopped([&] {
              write_run_composition(config_, run, results, {.quiet = quiet_, .stop = options_.stop});
            }));
   }
 
   // Returns false if the sweep was stopped during the action; the next sweep repeats it.
-  bool finish(const std::function<void()>& action) const {
+  bool run_until_done_or_stopped(const std::function<void()>& action) const {
     try {
       action();
       return true;
@@ -176,11 +176,11 @@ class SweepRunner {
     }
   }
 
-  bool analyse_into(AnalyzeOptions analysis, const std::string& results) const {
+  bool analyse_into_folder(AnalyzeOptions analysis, const std::string& results) const {
     analysis.quiet = quiet_;
     analysis.stop = options_.stop;
     std::optional<AnalysisRun> analysed;
-    if (!finish([&] { analysed = analyze_capture(analysis); })) return false;
+    if (!run_until_done_or_stopped([&] { analysed = analyze_capture(analysis); })) return false;
     remove_summary_file(results);
     std::filesystem::remove_all(results);  // may contain tables of other options
     write_results(results, *analysed, analysis);

@@ -37,29 +37,30 @@ std::optional<OptionValue> decode_integers(const YAML::Node& list) {
 }
 
 template <typename T>
-std::optional<OptionValue> decode_as(const YAML::Node& node) {
+std::optional<OptionValue> decode_option_as(const YAML::Node& node) {
   T value{};
   if (!YAML::convert<T>::decode(node, value)) return {};
   return OptionValue(std::move(value));
 }
 
 // Decodes the node as a value of the option's type; nullopt for a node of another type.
-std::optional<OptionValue> decode(const AnalysisOption& option, const YAML::Node& node) {
+std::optional<OptionValue> decode_option(const AnalysisOption& option, const YAML::Node& node) {
   const bool is_text = option.kind == OptionKind::choice || option.kind == OptionKind::text;
   if (!is_text && has_octal_number(node)) return {};
   switch (option.kind) {
     case OptionKind::flag:
-      return decode_as<bool>(node);
+      return decode_option_as<bool>(node);
     case OptionKind::count:
       if (node.IsScalar() && std::ranges::count(option.words, node.Scalar()) > 0)
         return node.Scalar();
-      return node.IsScalar() && !node.Scalar().starts_with('-') ? decode_as<std::uint64_t>(node)
-                                                                : std::nullopt;
+      return node.IsScalar() && !node.Scalar().starts_with('-')
+                 ? decode_option_as<std::uint64_t>(node)
+                 : std::nullopt;
     case OptionKind::number:
-      return decode_as<double>(node);
+      return decode_option_as<double>(node);
     case OptionKind::choice:
     case OptionKind::text:
-      return decode_as<std::string>(node);
+      return decode_option_as<std::string>(node);
     case OptionKind::counts:
     case OptionKind::layers:
       return decode_integers(node);
@@ -134,7 +135,7 @@ Names read_branch_names(YamlSection& section) {
   return names;
 }
 
-Names read_globs(YamlSection& section) {
+Names read_branch_globs(YamlSection& section) {
   Names globs;
   const auto match = section.node("match");
   if (match.IsScalar()) globs.push_back(match.Scalar());
@@ -174,7 +175,7 @@ AnalyzeOptions read_analysis_options(YamlSection section) {
     const std::string key(option.name);
     const auto node = section.node(key);
     if (!node || node.IsNull()) continue;
-    const auto value = decode(option, node);
+    const auto value = decode_option(option, node);
     if (!value || !option.allows(*value)) section.throw_expected(key, option.expected());
     option.store(options, *value);
   }
@@ -218,7 +219,7 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
   if (!is_repository_id(rule.repository))
     section.throw_expected("repository", "the name of a repository, org/name");
   rule.names = read_branch_names(section);
-  rule.choice.match = read_globs(section);
+  rule.choice.match = read_branch_globs(section);
   const auto own_every = section.integer("every", 1);
   const auto own_log = section.integer("log", 1);
   if (own_every && own_log) section.throw_expected("log", "nothing beside `every`");
