@@ -91,13 +91,13 @@ std::vector<double> weighted_values(const std::vector<double>& attention, const 
 }
 
 // Attention of one query after removing one component, and the relative change of the head output.
-struct Effect {
+struct RemovalEffect {
   std::vector<double> attention;  // (keys)
   double output_change = 0;
 };
 
 // Returns the effect of removing each component of the query, then of each component of its keys.
-std::vector<Effect> row_effects(const HeadDecomposition& head, std::int64_t query) {
+std::vector<RemovalEffect> row_effects(const HeadDecomposition& head, std::int64_t query) {
   const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
   const auto whole = column_sums(q);
   Matrix parts(q.rows + head.k.components(), query + 1);  // contributions to the scores
@@ -111,7 +111,7 @@ std::vector<Effect> row_effects(const HeadDecomposition& head, std::int64_t quer
     for (std::int64_t c = 0; c < parts.rows; ++c) parts(c, j) = column[as_index(c)];
   });
   const auto before = weighted_values(head.attention(scores), head.v);
-  std::vector<Effect> effects(as_index(parts.rows));
+  std::vector<RemovalEffect> effects(as_index(parts.rows));
   parallel_for(parts.rows, [&](std::int64_t c) {
     auto without = scores;
     add_scaled(-1, {parts.row(c), without.size()}, without);
@@ -227,7 +227,7 @@ Table ScoreAttribution::effect_table() const {
       bad_input("effects were not computed; set AttributionOptions::effect");
     Table table =
         pair_table("text side, text component, real attention_without, real output_change");
-    std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<Effect>> rows;
+    std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<RemovalEffect>> rows;
     for (std::size_t p = 0; p < state.pairs.size(); ++p) {
       const auto query = state.pairs[p].query;
       const auto& head = state.head(p);

@@ -17,7 +17,7 @@ namespace {
 
 // Applies the linear part of a norm to the rows of `matrix` (rows, d_model), without dividing by
 // the RMS or standard deviation: centres the rows (LayerNorm only) and multiplies by the weight.
-Tensor through_norm(ConstTensorView matrix, const NormWeights& norm, NormKind kind) {
+Tensor apply_norm_weight(ConstTensorView matrix, const NormWeights& norm, NormKind kind) {
   Tensor result = copy_tensor(matrix);
   if (norm.empty()) return result;
   const auto width = matrix.dim(1);
@@ -39,7 +39,7 @@ Tensor apply_linear(ConstTensorView x, const WeightMatrix& weight) {
 }
 
 // Returns a vector (n) as a view of shape (1, n).
-ConstTensorView as_row(const std::vector<float>& x) {
+ConstTensorView as_row_view(const std::vector<float>& x) {
   return {std::as_bytes(std::span(x)).data(), DType::f32, {1, std::ssize(x)}};
 }
 
@@ -54,14 +54,14 @@ Tensor constant_column(std::int64_t rows, double value) {
   return column;
 }
 
-WeightMatrix transposed(const WeightMatrix& matrix) {
+WeightMatrix transpose_weight(const WeightMatrix& matrix) {
   const auto& v = matrix.values;
   QKSCOPE_ASSERT(v.rank() == 2 && !matrix.is_mxfp4());
   return {strided_view(v, 0, {v.dim(1), v.dim(0)}, {v.stride(1), v.stride(0)}), matrix.scale};
 }
 
 // sum += factor x
-void add_multiple(Tensor& sum, const Tensor& x, float factor) {
+void add_scaled_tensor(Tensor& sum, const Tensor& x, float factor) {
   for (std::int64_t i = 0; i < sum.size(); ++i) sum.data<float>()[i] += factor * x.data<float>()[i];
 }
 
@@ -80,11 +80,11 @@ HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
   const auto d = model.d_head;
   const auto linear = rows_of_head(query ? layer.q : layer.k, own_head, d);
   const Tensor projection = to_float32(linear.weight);
-  matrix = through_norm(projection, layer.input_norm, model.norm);
+  matrix = apply_norm_weight(projection, layer.input_norm, model.norm);
   if (!layer.input_norm.bias.empty() || !linear.bias.empty()) {
     constant = layer.input_norm.bias.empty()
                    ? constant_column(d, 0.0)
-                   : apply_linear(as_row(layer.input_norm.bias), {projection.view()});
+                   : apply_linear(as_row_view(layer.input_norm.bias), {projection.view()});
     for (std::size_t i = 0; i < linear.bias.size(); ++i)
       constant.data<float>()[i] += linear.bias[i];
   }
@@ -102,7 +102,7 @@ Tensor HeadReader::copy_columns(ConstTensorView x, std::int64_t first, std::int6
 }
 
 void HeadReader::add_bias(Tensor part) {
-  if (!bias.empty()) add_multiple(part, bias, 1.0f);
+  if (!bias.empty()) add_scaled_tensor(part, bias, 1.0f);
   bias = std::move(part);
 }
 
@@ -239,9 +239,10 @@ class ComponentCollector : public Observer {
     for (auto& reader : readers_) {
       if (reader.head.layer <= layer) continue;
       const Tensor factors = reader.copy_columns(all_factors);
-      const Tensor behind = through_norm(reader.matrix, weights.post_attention_norm, model_.norm);
+      const Tensor behind =
+          apply_norm_weight(reader.matrix, weights.post_attention_norm, model_.norm);
       // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
-      const Tensor paths = apply_linear(behind, transposed(weights.o.weight));
+      const Tensor paths = apply_linear(behind, transpose_weight(weights.o.weight));
       for (std::int64_t head = 0; head < model_.n_heads; ++head) {
         Tensor part =
             apply_linear(reader.copy_columns(z, head * d, d),
@@ -252,7 +253,7 @@ class ComponentCollector : public Observer {
       }
       if (!weights.o.bias.empty())
         reader.add_bias(
-            repeat_rows(factors, apply_linear(as_row(weights.o.bias), {behind.view()})));
+            repeat_rows(factors, apply_linear(as_row_view(weights.o.bias), {behind.view()})));
     }
   }
 
@@ -263,9 +264,9 @@ class ComponentCollector : public Observer {
     if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
       return add_stream(label, layer, added);
     const Tensor bias = repeat_rows(constant_column(added.dim(0), model_.residual_scale),
-                                    as_row(weights.down.bias));
+                                    as_row_view(weights.down.bias));
     Tensor rest = copy_tensor(added);
-    add_multiple(rest, bias, -1.0f);
+    add_scaled_tensor(rest, bias, -1.0f);
     add_stream(label, layer, rest);
     for (auto& reader : readers_)
       if (reader.head.layer > layer)
@@ -298,7 +299,7 @@ class ComponentCollector : public Observer {
     for (const auto& [number, direction, activations] :
          options_.features->active(label, reader.positions)) {
       Tensor of_feature = repeat_rows(activations, apply_linear(direction, {reader.matrix.view()}));
-      add_multiple(part, of_feature, -1.0f);
+      add_scaled_tensor(part, of_feature, -1.0f);
       reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
     }
     reader.add(label + "_error", std::move(part));

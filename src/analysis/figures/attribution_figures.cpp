@@ -77,12 +77,12 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
 }
 
 // Coordinates of a component in the graph: x is the layer, y the head; MLPs are below all heads.
-struct GraphPlace {
+struct GraphCoordinates {
   double x = -1;
   double y = -1;
 };
 
-GraphPlace graph_place(const std::string& component) {
+GraphCoordinates graph_coordinates(const std::string& component) {
   int layer = 0;
   int head = 0;
   if (std::sscanf(component.c_str(), "L%dH%d", &layer, &head) == 2)
@@ -231,7 +231,7 @@ Figure composition_graph(const AnalysisResults& results, const FigureKind& kind)
     const auto head = static_cast<double>(frame.integer_column("head")[row]);
     const auto& component = frame.text_column("component")[row];
     const double share = frame.real_column("explained")[row];
-    const auto from = graph_place(component);
+    const auto from = graph_coordinates(component);
     layers = std::max(layers, layer);
     heads = std::max(heads, head);
     marks.insert(kind.fill("head", fmt::arg("x", layer), fmt::arg("y", head)));

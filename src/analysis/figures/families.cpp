@@ -15,7 +15,7 @@ constexpr char kOneFamily[] =
     "all runs are of one family of models; 'family' of a run in the sweep's file names another";
 
 // Heads of all runs of one model family, or of all families.
-struct Family {
+struct ModelFamilyHeads {
   std::string name = {};
   std::vector<std::size_t> rows = {};  // (heads): of rotated.parquet
   std::vector<double> bias = {};       // (heads)
@@ -29,12 +29,12 @@ struct Family {
 };
 
 // Families in the order of their first run.
-std::vector<Family> families_of(const AnalysisResults& results) {
-  std::vector<Family> families;
+std::vector<ModelFamilyHeads> group_runs_by_family(const AnalysisResults& results) {
+  std::vector<ModelFamilyHeads> families;
   std::vector<std::size_t> of_run;
   for (const auto& run : results.runs()) {
     const std::string name = run.family.empty() ? "other" : run.family;
-    const auto found = std::ranges::find(families, name, &Family::name);
+    const auto found = std::ranges::find(families, name, &ModelFamilyHeads::name);
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
     if (found == families.end()) families.push_back({.name = name});
   }
@@ -44,17 +44,17 @@ std::vector<Family> families_of(const AnalysisResults& results) {
   for (std::size_t row = 0; row < rotated.rows(); ++row)
     if (!std::isnan(bias[row]) && !std::isnan(separation[row]))
       families[of_run[rotated.run_indices()[row]]].add(row, bias[row], separation[row]);
-  std::erase_if(families, [](const Family& family) { return family.rows.empty(); });
+  std::erase_if(families, [](const ModelFamilyHeads& family) { return family.rows.empty(); });
   return families;
 }
 
-Figure figure_without_families(const std::vector<Family>& families) {
+Figure figure_without_families(const std::vector<ModelFamilyHeads>& families) {
   return families.empty() ? Figure() : empty_figure(kOneFamily);
 }
 
 // Returns the heads of all families, one family after the other.
-Family join_families(const std::vector<Family>& families) {
-  Family all;
+ModelFamilyHeads join_families(const std::vector<ModelFamilyHeads>& families) {
+  ModelFamilyHeads all;
   for (const auto& [name, rows, bias, separation] : families)
     for (std::size_t i = 0; i < rows.size(); ++i) all.add(rows[i], bias[i], separation[i]);
   return all;
@@ -62,7 +62,8 @@ Family join_families(const std::vector<Family>& families) {
 
 // Names the five heads farthest from the medians of bias and separation; "" for all other heads.
 // Heads outside the axis range get no name.
-std::vector<std::string> family_head_names(const AnalysisResults& results, const Family& points) {
+std::vector<std::string> family_head_names(const AnalysisResults& results,
+                                           const ModelFamilyHeads& points) {
   const ResultFrame& rotated = results.frame("rotated");
   const double low = quantile_of(points.bias, 0.005);
   const double high = quantile_of(points.bias, 0.995);
@@ -80,9 +81,9 @@ std::vector<std::string> family_head_names(const AnalysisResults& results, const
 }
 
 // Returns the CSV with one row per head, and a legend that shows the correlation in each family.
-std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& results,
-                                                        const std::vector<Family>& families,
-                                                        const Family& points) {
+std::pair<Table, std::vector<LegendEntry>> family_table(
+    const AnalysisResults& results, const std::vector<ModelFamilyHeads>& families,
+    const ModelFamilyHeads& points) {
   Table table = empty_table(
       "integer family_index, real separation_strength, real bias_strength, real r_family, integer "
       "layer, integer head, text name, text family, text model");
@@ -108,7 +109,7 @@ std::pair<Table, std::vector<LegendEntry>> family_table(const AnalysisResults& r
 }  // namespace
 
 Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
-  const auto families = families_of(results);
+  const auto families = group_runs_by_family(results);
   if (families.size() < 2) return figure_without_families(families);
   const auto all = join_families(families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
@@ -149,9 +150,9 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
-  const auto families = families_of(results);
+  const auto families = group_runs_by_family(results);
   if (families.size() < 2) return figure_without_families(families);
-  const Family points = join_families(families);
+  const ModelFamilyHeads points = join_families(families);
   auto [table, entries] = family_table(results, families, points);
   const auto unit = choose_axis_unit({points.bias}, "per token");
   // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.

@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kCollageHeads = 12;
 
 // Fills in the principal components that the user selected as axes.
-std::string with_components(const AnalysisResults& results, const FigureKind& kind,
-                            const char* key) {
+std::string fill_in_components(const AnalysisResults& results, const FigureKind& kind,
+                               const char* key) {
   const auto [x, y] = results.choices().components;
   return kind.fill(key, x, y);
 }
@@ -170,8 +170,8 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
 
 Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& scatter = results.frame("head_scatter");
-  const std::string x = with_components(results, kind, "x");
-  const std::string y = with_components(results, kind, "y");
+  const std::string x = fill_in_components(results, kind, "x");
+  const std::string y = fill_in_components(results, kind, "y");
   for (const auto& axis : {x, y})
     if (!scatter.has(axis))
       return empty_figure(fmt::format(
@@ -180,15 +180,15 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   const auto heads = select_evenly_spread_heads(all, kCollageHeads);
   if (heads.empty()) return {};
   Figure figure;
-  figure.title = with_components(results, kind, "title");
+  figure.title = fill_in_components(results, kind, "title");
   std::vector<PanelRow> rows;
   for (std::size_t i = 0; i < heads.size(); ++i)
     for (auto row = heads[i].first; row < heads[i].last; ++row)
       rows.push_back({as_integer_cell(i), row});
   figure.data = shaded_points(results, scatter, rows, "panel", x, y);
   auto options = grid_options(kind, heads.size());
-  options.x_label = with_components(results, kind, "x_label");
-  options.y_label = with_components(results, kind, "y_label");
+  options.x_label = fill_in_components(results, kind, "x_label");
+  options.y_label = fill_in_components(results, kind, "y_label");
   options.functions = kind.fill("functions");
   const PanelGrid grid(options);
   grid.draw(
@@ -208,7 +208,7 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
       "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
       "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
       "head_scatter.parquet.",
-      with_components(results, kind, "caption"), heads.size(),
+      fill_in_components(results, kind, "caption"), heads.size(),
       results.run_title(scatter.run_indices()[heads.front().first]));
   return figure;
 }

@@ -27,7 +27,7 @@ struct Phase {
 };
 
 // Returns the phases of training. Names are broken into lines that fit an axis of this width.
-std::vector<Phase> phases_of(const AnalysisResults& results, double inches) {
+std::vector<Phase> training_phases_of_runs(const AnalysisResults& results, double inches) {
   std::vector<Phase> phases;
   const auto& runs = results.runs();
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -86,7 +86,7 @@ std::string run_axis(const AnalysisResults& results, double inches, bool labels,
                         run_titles(results, 1), style::kSmall);
   else
     text += "set xtics norotate 1 format ''\n";
-  const auto phases = phases_of(results, inches);
+  const auto phases = training_phases_of_runs(results, inches);
   for (std::size_t i = 1; i < phases.size(); ++i)
     text += fmt::format(
         "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead dashtype 2 lw 0.6 lc rgb "
@@ -98,7 +98,7 @@ std::string run_axis(const AnalysisResults& results, double inches, bool labels,
 
 // Height in inches of the phase names above an axis that is `inches` wide.
 double phases_height(const AnalysisResults& results, double inches) {
-  const auto phases = phases_of(results, inches);
+  const auto phases = training_phases_of_runs(results, inches);
   if (phases.size() < 2) return 0.08;
   std::size_t most = 1;
   for (const auto& phase : phases) most = std::max(most, phase.lines.size());
@@ -119,15 +119,16 @@ constexpr double kLeft = 0.54;  // margin of a panel for tick labels and the axi
 constexpr double kRight = 0.08;
 constexpr double kGap = 0.14;
 
-std::string scaled(const std::string& expression, double scale) {
+std::string multiply_expression(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
 // Draws a vertical line from `low` to `high`; gnuplot's error bars leave a gap around the point.
 std::string plot_range(const std::string& x, const std::string& low, const std::string& high,
                        double scale, const std::string& look) {
-  return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x, scaled(low, scale),
-                     scaled(fmt::format("({}) - ({})", high, low), scale), look);
+  return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x,
+                     multiply_expression(low, scale),
+                     multiply_expression(fmt::format("({}) - ({})", high, low), scale), look);
 }
 
 std::string plot_whisker(const std::string& x, const PlotSeries& s, double scale) {
@@ -169,7 +170,7 @@ std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs,
       text += fmt::format(
           "  data using 1:({}):({}) with filledcurves fill transparent solid 0.16 noborder lc rgb "
           "'{}', \\\n",
-          scaled(s.low, scale), scaled(s.high, scale), s.look.colour);
+          multiply_expression(s.low, scale), multiply_expression(s.high, scale), s.look.colour);
     else
       text += plot_whisker("$1", s, scale);
   for (const auto& s : series) text += plot_interval("$1", s, scale);
@@ -177,7 +178,7 @@ std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs,
     const auto& s = series[i];
     text +=
         fmt::format("  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5*mark lc rgb '{}'{}\n",
-                    scaled(s.middle, scale), s.look.point_type, s.look.colour,
+                    multiply_expression(s.middle, scale), s.look.point_type, s.look.colour,
                     i + 1 < series.size() ? ", \\" : "");
   }
   return text;
@@ -193,7 +194,7 @@ std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale,
         "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
     text += plot_whisker(x, s, scale) + plot_interval(x, s, scale);
     text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
-                        scaled(s.middle, scale), s.look.point_type, s.look.colour,
+                        multiply_expression(s.middle, scale), s.look.point_type, s.look.colour,
                         i + 1 < series.size() ? ", \\" : "");
   }
   return text;

@@ -16,7 +16,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-std::string_view last_component(std::string_view path) {
+std::string_view last_path_component(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
@@ -32,22 +32,23 @@ bool looks_like_a_path(std::string_view text) {
 }
 
 // Returns the value at a JSON pointer, or null if there is none.
-Json value_at(const Json& json, const char* pointer) {
+Json value_at_json_pointer(const Json& json, const char* pointer) {
   const Json::json_pointer path(pointer);
   return json.contains(path) ? json[path] : Json();
 }
 
 // Returns the string at a JSON pointer, or "" if there is none.
-std::string text_at(const Json& json, const char* pointer) {
-  const Json value = value_at(json, pointer);
+std::string string_at_json_pointer(const Json& json, const char* pointer) {
+  const Json value = value_at_json_pointer(json, pointer);
   return value.is_string() ? value.get<std::string>() : "";
 }
 
 // The family given in the sweep file takes precedence over the family derived from the model name.
 std::string family_from(const ResultRun& run) {
-  if (auto family = text_at(run.facts, "/family"); !family.empty()) return family;
+  if (auto family = string_at_json_pointer(run.facts, "/family"); !family.empty()) return family;
   for (const char* pointer : {"/summary/capture/model", "/config/model/name"})
-    if (const auto model = text_at(run.facts, pointer); !model.empty()) return model_family(model);
+    if (const auto model = string_at_json_pointer(run.facts, pointer); !model.empty())
+      return model_family(model);
   return model_family(run.label);
 }
 
@@ -56,9 +57,10 @@ Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::
   Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
   std::string own = folder;
   for (const auto& entry : entries) {
-    if (text_at(entry, "/label") != run.label) continue;
+    if (string_at_json_pointer(entry, "/label") != run.label) continue;
     facts.update(entry);
-    if (const auto results = text_at(entry, "/results"); !results.empty()) own += "/" + results;
+    if (const auto results = string_at_json_pointer(entry, "/results"); !results.empty())
+      own += "/" + results;
   }
   for (const std::string file : {"summary", "timings"})
     if (const auto path = fmt::format("{}/{}.json", own, file); path_exists(path))
@@ -73,8 +75,8 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun
   Json entries = Json::array();
   if (const std::string list = folder + "/runs.json"; path_exists(list)) {
     const Json sweep = load_json(list);
-    metadata.name = text_at(sweep, "/name");
-    if (const Json runs_entry = value_at(sweep, "/runs"); runs_entry.is_array())
+    metadata.name = string_at_json_pointer(sweep, "/name");
+    if (const Json runs_entry = value_at_json_pointer(sweep, "/runs"); runs_entry.is_array())
       entries = runs_entry;
   }
   for (auto& run : runs) {
@@ -82,14 +84,15 @@ SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun
     run.title = display_label(run.label);
     run.family = family_from(run);
     const auto read_bound = [&](const char* pointer, double& bound) {
-      if (const Json found = value_at(run.facts, pointer); found.is_number()) bound = found;
+      if (const Json found = value_at_json_pointer(run.facts, pointer); found.is_number())
+        bound = found;
     };
     read_bound("/summary/options/taxonomy_high", run.high);
     read_bound("/summary/options/taxonomy_low", run.low);
   }
   for (const auto& entry : entries)
     if (entry.is_object() && std::ranges::none_of(runs, [&](const ResultRun& run) {
-          return run.label == text_at(entry, "/label");
+          return run.label == string_at_json_pointer(entry, "/label");
         }))
       metadata.runs_without_rows.push_back(entry);
   return metadata;
@@ -105,12 +108,12 @@ std::string display_label(const std::string& label) {
       name.replace(dashes, 2, "/");
     return name;
   }
-  const auto last = last_component(label);
+  const auto last = last_path_component(label);
   return last.empty() ? label : std::string(last);
 }
 
 std::string model_family(std::string_view model) {
-  const std::string name = ascii_lower(last_component(display_label(std::string(model))));
+  const std::string name = ascii_lower(last_path_component(display_label(std::string(model))));
   std::size_t at = 0;
   while (at < name.size() && is_letter(name[at])) ++at;
   constexpr std::size_t kFewestLetters = 3;
@@ -127,7 +130,7 @@ std::string model_family(std::string_view model) {
 
 bool is_same_model(std::string_view x, std::string_view y) {
   const auto key = [](std::string_view name) {
-    std::string text = ascii_lower(last_component(name));
+    std::string text = ascii_lower(last_path_component(name));
     std::erase_if(text, [](char c) { return c == '-' || c == '_'; });
     return text;
   };

@@ -19,7 +19,7 @@ constexpr std::int64_t kDecayFrom = 4;   // tokens
 constexpr std::int64_t kDecayParts = 4;  // the decay is fitted up to length / kDecayParts
 
 // Entropy in nats of non-negative weights, which are first divided by their sum.
-double entropy_of(std::span<const double> weights) {
+double entropy_of_weights(std::span<const double> weights) {
   const double total = sum(weights);
   double entropy = 0;
   for (const double weight : weights)
@@ -38,8 +38,8 @@ void add_massive_columns(const std::string& side, const Matrix& second, Geometry
                                           rms, [&](double x) { return x > kMassive * mean; })));
 }
 
-std::complex<double> mean_of_pair(const Moments& rows, const RotaryEmbedding& rope,
-                                  std::size_t pair) {
+std::complex<double> mean_of_rotary_pair(const Moments& rows, const RotaryEmbedding& rope,
+                                         std::size_t pair) {
   const auto [real, imaginary] = rope.dimensions(pair);
   return {rows.mean[real], rows.mean[imaginary]};
 }
@@ -90,12 +90,12 @@ MatrixRanks ranks_of_spectrum(std::vector<double> l) {
   for (double& value : l) value = value < least ? 0 : value;
   const double total = sum(l);
   ranks.participation = total * total / dot(l, l);
-  ranks.entropy = std::exp(entropy_of(l));
+  ranks.entropy = std::exp(entropy_of_weights(l));
   double reached = 0;
   std::size_t r = 0;
   while (r < l.size() && reached < kRankShare * total) reached += l[r++];
   ranks.rank_90 = static_cast<double>(r);
-  ranks.entropy_top = entropy_of(std::span(l).first(std::min(kTop, l.size()))) /
+  ranks.entropy_top = entropy_of_weights(std::span(l).first(std::min(kTop, l.size()))) /
                       std::log(static_cast<double>(kTop));
   return ranks;
 }
@@ -160,8 +160,8 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
     pair.inv_freq = rope.inv_freq[p];
     pair.mean_abs_q = queries.pair_abs[p];
     pair.mean_abs_k = keys.pair_abs[p];
-    pair.concentration_q = std::abs(mean_of_pair(queries.rows, rope, p)) / pair.mean_abs_q;
-    pair.concentration_k = std::abs(mean_of_pair(keys.rows, rope, p)) / pair.mean_abs_k;
+    pair.concentration_q = std::abs(mean_of_rotary_pair(queries.rows, rope, p)) / pair.mean_abs_q;
+    pair.concentration_k = std::abs(mean_of_rotary_pair(keys.rows, rope, p)) / pair.mean_abs_k;
     pair.frequency_use = (by_dimension[real] + by_dimension[imaginary]) / variance;
     result.pairs.push_back(pair);
   }
@@ -178,7 +178,7 @@ void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
     shares.push_back(std::max(0.0, by_speed[i].frequency_use));
     if (4 * i < by_speed.size()) slow += by_speed[i].frequency_use;
   }
-  result.set("frequency_use_entropy", entropy_of(shares));
+  result.set("frequency_use_entropy", entropy_of_weights(shares));
   result.set("frequency_use_slow", slow);
 }
 
@@ -194,8 +194,8 @@ std::vector<double> mean_score_by_distance(const Moments& queries, const Moments
   Matrix right(2 * pairs, width);
   double unrotated = dot(queries.mean, keys.mean);
   for (std::int64_t p = 0; p < pairs; ++p) {
-    const auto product =
-        mean_of_pair(queries, rope, as_index(p)) * std::conj(mean_of_pair(keys, rope, as_index(p)));
+    const auto product = mean_of_rotary_pair(queries, rope, as_index(p)) *
+                         std::conj(mean_of_rotary_pair(keys, rope, as_index(p)));
     unrotated -= product.real();
     const double omega = rope.inv_freq[as_index(p)];
     for (std::int64_t block = 0; block < blocks; ++block) {
@@ -240,10 +240,10 @@ void add_preference_columns(const std::vector<double>& score, std::span<const Di
 
 void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
                        GeometryResult& result) {
-  struct Point {
+  struct WeightedPoint {
     double x, y, weight, se;
   };
-  std::vector<Point> points;
+  std::vector<WeightedPoint> points;
   for (const auto& bin : bins)
     if (bin.low >= kDecayFrom && kDecayParts * (bin.high - 1) <= length && bin.mass > 0)
       points.push_back(

@@ -11,7 +11,7 @@ namespace qkscope {
 namespace {
 
 // Returns the rows with their means and the scatter of their positions. Other sums stay 0.
-CentredRows with_means(const RowsView& source) {
+CentredRows compute_row_means(const RowsView& source) {
   const auto dim = as_index(source.dim);
   const auto count = static_cast<double>(source.size());
   QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
@@ -74,7 +74,7 @@ CentredRows make_centred_rows(const RowsView& source) {
 }
 
 GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
-  GroupedRows result{with_means(source), {}};
+  GroupedRows result{compute_row_means(source), {}};
   CentredRows& rows = result.rows;
   std::vector<std::vector<std::int64_t>> members(as_index(texts.size()));
   for (std::int64_t i = 0; i < rows.size(); ++i)

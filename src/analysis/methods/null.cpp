@@ -57,7 +57,7 @@ Matrix null_cross_scatter(const CentredRows& rows, std::int64_t draws, std::uint
 }
 
 // a^T scatter a for every row a.
-std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
+std::vector<double> variances_along_lines(const Matrix& lines, const Matrix& scatter) {
   const Matrix product = multiply_transposed(lines, scatter);
   std::vector<double> result;
   for (std::int64_t i = 0; i < lines.rows; ++i)
@@ -110,8 +110,8 @@ PositionNull sample_shuffled_positions(const CentredRows& queries, const Centred
     drift.push_back(norm(line));
     for (double& x : line) x /= drift.back();
   }
-  const auto variance_q = variances(a, queries.scatter);
-  const auto variance_k = variances(a, keys.scatter);
+  const auto variance_q = variances_along_lines(a, queries.scatter);
+  const auto variance_k = variances_along_lines(a, keys.scatter);
   PermutationNull position(observed.position_r);
   PermutationNull q(observed.r_q_a);
   PermutationNull k(observed.r_k_a);

@@ -24,7 +24,7 @@ Projection project_moments(const Moments& rows, std::span<const double> directio
 }
 
 // The correlation is NaN for a direction whose variance is only rounding error.
-Correlation with_position(const Moments& rows, const Projection& projection) {
+Correlation correlate_with_position(const Moments& rows, const Projection& projection) {
   const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
   return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
                      rows.size());
@@ -43,7 +43,7 @@ bool needs_sign_flip(const PcaComponent& component, const PcaOptions& options) {
   return largest_is_negative(component.direction);
 }
 
-void flip(PcaComponent& component) {
+void flip_component_sign(PcaComponent& component) {
   component.q.r = -component.q.r;
   component.k.r = -component.k.r;
   for (double& x : component.direction) x = -x;
@@ -63,9 +63,9 @@ PcaComponent component_along(std::vector<double> direction, const SideProjection
                              const PcaOptions& options) {
   PcaComponent component;
   component.direction = std::move(direction);
-  component.q = with_position(queries, along.q);
-  component.k = with_position(keys, along.k);
-  if (needs_sign_flip(component, options)) flip(component);
+  component.q = correlate_with_position(queries, along.q);
+  component.k = correlate_with_position(keys, along.k);
+  if (needs_sign_flip(component, options)) flip_component_sign(component);
   return component;
 }
 
@@ -278,7 +278,7 @@ SidePca separate_pca(const Moments& rows, int components) {
     const std::span<const double> direction(eigen.vectors.row(i), as_index(eigen.vectors.cols));
     SideComponent component;
     component.explained_variance = std::max(0.0, eigen.values[as_index(i)]) / total;
-    component.with_position = with_position(rows, project_moments(rows, direction));
+    component.with_position = correlate_with_position(rows, project_moments(rows, direction));
     if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
     result.components.push_back(component);
   }

@@ -27,8 +27,8 @@ std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random
 }
 
 // Adds the noise-free planted query or key vector at position t to x.
-void add_structure(const PlantedOptions& options, HeadKind kind, const Matrix& basis, double t,
-                   std::vector<double>& x) {
+void add_planted_vector(const PlantedOptions& options, HeadKind kind, const Matrix& basis, double t,
+                        std::vector<double>& x) {
   const bool query = kind == HeadKind::query;
   const auto add = [&](std::int64_t axis, double amount) {
     const double* const direction = basis.row(axis);
@@ -77,7 +77,7 @@ HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
   for (int example = 0; example < options.examples; ++example) {
     for (const auto t : sample_positions(options, random)) {
       for (double& value : x) value = options.noise * random.normal();
-      add_structure(options, kind, basis, t, x);
+      add_planted_vector(options, kind, basis, t, x);
       for (const double value : x) {
         const auto narrow = static_cast<float>(value);
         sampled.vectors.push_back(options.round_to_bf16 ? to_float(to_bf16(narrow)) : narrow);

@@ -53,8 +53,8 @@ void set_component_weights(PlasticityResult& result) {
 }
 
 // Adds one profile point per bin; NaN in bins with too few queries for a fit.
-void fill_profile(std::span<const QueryBin> bins, const QueryPoints& points,
-                  const PlasticityProfileTables& tables, PlasticityResult& result) {
+void add_profile_points(std::span<const QueryBin> bins, const QueryPoints& points,
+                        const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
     ProfilePoint& point = result.profile.emplace_back();
@@ -128,7 +128,7 @@ PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
                           options);
   result.table = std::move(tables.buckets);
   result.ap_overall = mean_of_bucket_cells(result.table);
-  fill_profile(bins, profile.side.points, tables.profile, result);
+  add_profile_points(bins, profile.side.points, tables.profile, result);
   if (rows) {
     const ComputedProfile computed{*rows,  profile,  bins,  all_keys,
                                    by_bin, eligible, texts, tables.profile};

@@ -80,11 +80,11 @@ std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsVie
   const DistinctIntegers bins(profile_bins_of_rows(grid, queries));
   const DistinctIntegers in_buckets(queries.bucket);
   const auto bucket_count = in_buckets.numbers.size();
-  struct Sum {
+  struct PositionSum {
     double position = 0;  // sum of integers, exact in float64
     std::int64_t count = 0;
   };
-  std::vector<Sum> sums(bins.numbers.size());
+  std::vector<PositionSum> sums(bins.numbers.size());
   std::vector<std::int64_t> held(sums.size() * bucket_count);  // (bins, buckets): queries
   for (std::size_t i = 0; i < bins.place.size(); ++i) {
     const std::int64_t count = times.empty() ? 1 : times[i];

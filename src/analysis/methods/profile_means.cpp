@@ -30,18 +30,18 @@ std::span<const double> values_of_group(const PlasticityResult& result,
   return std::span(numbers).subspan(as_index(group) * points, points);
 }
 
-const std::vector<double>& replicates_of(const PlasticityResult& result, ProfileKind kind) {
+const std::vector<double>& profile_replicates_of(const PlasticityResult& result, ProfileKind kind) {
   return kind == ProfileKind::free ? result.profile_without.free : result.profile_without.value;
 }
 
-struct BinsMean {
+struct ProfileBinsMean {
   double ap = kNan;
   std::int64_t bins = 0;
 };
 
 // Returns the mean over the bins with centres in [low, high).
-BinsMean mean_between(std::span<const ProfilePoint> points, std::span<const double> values,
-                      double low, double high) {
+ProfileBinsMean mean_over_bins_between(std::span<const ProfilePoint> points,
+                                       std::span<const double> values, double low, double high) {
   double sum = 0;
   std::int64_t bins = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -69,13 +69,13 @@ std::vector<double> equal_edges(double low, double high, int parts) {
   return edges;
 }
 
-ProfileMeans means_of(const PlasticityResult& result, std::span<const double> values,
-                      std::span<const double> queries) {
+ProfileMeans compute_profile_means(const PlasticityResult& result, std::span<const double> values,
+                                   std::span<const double> queries) {
   const auto fifths = equal_edges(result.profile_low, result.profile_high, 5);
   ProfileMeans means;
   means.overall = weighted_mean(values, queries);
-  means.first20 = mean_between(result.profile, values, fifths[0], fifths[1]).ap;
-  means.last20 = mean_between(result.profile, values, fifths[4], fifths[5]).ap;
+  means.first20 = mean_over_bins_between(result.profile, values, fifths[0], fifths[1]).ap;
+  means.last20 = mean_over_bins_between(result.profile, values, fifths[4], fifths[5]).ap;
   means.drop = means.first20 - means.last20;
   return means;
 }
@@ -83,8 +83,8 @@ ProfileMeans means_of(const PlasticityResult& result, std::span<const double> va
 // Jackknife standard error of a statistic: of(values, group) computes it from the profile's values
 // with that group of texts left out.
 template <typename Of>
-double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
-  const auto& replicates = replicates_of(result, kind);
+double jackknife_error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
+  const auto& replicates = profile_replicates_of(result, kind);
   std::vector<double> numbers;
   for (int group = 0; group < result.profile_without.groups && !replicates.empty(); ++group)
     numbers.push_back(of(values_of_group(result, replicates, group), group));
@@ -92,7 +92,7 @@ double error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) 
 }
 
 double overall_error(const PlasticityResult& result, ProfileKind kind) {
-  return error_of(result, kind, [&](std::span<const double> values, int group) {
+  return jackknife_error_of(result, kind, [&](std::span<const double> values, int group) {
     return weighted_mean(values, values_of_group(result, result.profile_without.queries, group));
   });
 }
@@ -102,11 +102,12 @@ void add_bin_means(BinKind kind, std::span<const double> edges, std::span<const 
                    PlasticityResult& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
     const auto between = [&](std::span<const double> some) {
-      return mean_between(result.profile, some, edges[i], edges[i + 1]);
+      return mean_over_bins_between(result.profile, some, edges[i], edges[i + 1]);
     };
     const auto mean = between(values);
-    const double se = error_of(result, ProfileKind::gaussian,
-                               [&](std::span<const double> some, int) { return between(some).ap; });
+    const double se =
+        jackknife_error_of(result, ProfileKind::gaussian,
+                           [&](std::span<const double> some, int) { return between(some).ap; });
     result.profile_bin_means.push_back(
         {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins, se});
   }
@@ -141,8 +142,9 @@ void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
 
 ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
                                          int group) {
-  return means_of(result, values_of_group(result, replicates_of(result, kind), group),
-                  values_of_group(result, result.profile_without.queries, group));
+  return compute_profile_means(result,
+                               values_of_group(result, profile_replicates_of(result, kind), group),
+                               values_of_group(result, result.profile_without.queries, group));
 }
 
 void summarize_profile(const PlasticityOptions& options, PlasticityResult& result) {
@@ -158,14 +160,14 @@ void summarize_profile(const PlasticityOptions& options, PlasticityResult& resul
       any = true;
     }
   }
-  const auto means = means_of(result, values, query_counts(result));
-  const auto free =
-      means_of(result, profile_values(result, ProfileKind::free), query_counts(result));
+  const auto means = compute_profile_means(result, values, query_counts(result));
+  const auto free = compute_profile_means(result, profile_values(result, ProfileKind::free),
+                                          query_counts(result));
   set_profile_means(means, free, result);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto at = [i](std::span<const double> some, int) { return some[i]; };
-    result.profile[i].se = error_of(result, ProfileKind::gaussian, at);
-    result.profile[i].se_free = error_of(result, ProfileKind::free, at);
+    result.profile[i].se = jackknife_error_of(result, ProfileKind::gaussian, at);
+    result.profile[i].se_free = jackknife_error_of(result, ProfileKind::free, at);
   }
   if (!result.profile_without.free.empty()) {
     const double error = std::hypot(overall_error(result, ProfileKind::gaussian),

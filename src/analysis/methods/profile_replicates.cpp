@@ -121,7 +121,8 @@ class GradientSampler {
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix refit_changes(const ComputedProfile& source, const PlasticityOptions& options) {
+Matrix plasticity_changes_by_refits(const ComputedProfile& source,
+                                    const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
   const GradientSampler sampler(source, options);
   std::vector<std::int64_t> anchors;
@@ -174,7 +175,7 @@ ProfileReplicates compute_profile_replicates(const ComputedProfile& source,
   ProfileReplicates result{
       source.texts.size(), std::vector<double>(groups * bins, kNan), {}, remaining_queries(source)};
   if (points.empty()) return result;
-  const Matrix changes = refit_changes(source, options);
+  const Matrix changes = plasticity_changes_by_refits(source, options);
   std::size_t point = 0;
   for (std::size_t b = 0; b < bins && point < points.size(); ++b) {
     if (points[point] != source.bins[b].bin) continue;

@@ -43,7 +43,7 @@ std::vector<double> orthogonal_unit_vector(std::vector<double> x, std::span<cons
 }
 
 // Projects a symmetric matrix M off the unit vector a: (I - aa^T) M (I - aa^T).
-Matrix project_off(Matrix matrix, std::span<const double> a) {
+Matrix project_out_direction(Matrix matrix, std::span<const double> a) {
   const auto along = multiply(matrix, a);
   const double both = dot(along, a);
   for (std::int64_t i = 0; i < matrix.rows; ++i)
@@ -70,7 +70,8 @@ std::vector<double> separation_direction(const Moments& queries, const Moments& 
   if (how == Separation::mean) return orthogonal_unit_vector(pooled.delta, a);
   const Matrix difference = difference_covariance(queries, keys, pooled);
   auto b = orthogonal_unit_vector(
-      first_eigenvector(how == Separation::eigen ? project_off(difference, a) : difference, near),
+      first_eigenvector(
+          how == Separation::eigen ? project_out_direction(difference, a) : difference, near),
       a);
   if (!b.empty() && dot(b, pooled.delta) < 0)
     for (double& x : b) x = -x;

@@ -51,7 +51,7 @@ AttendedKeys attended_keys(const DotProductRows& rows) {
   return found;
 }
 
-std::vector<double> widened(const RowsView& rows, std::size_t row) {
+std::vector<double> row_as_double(const RowsView& rows, std::size_t row) {
   const auto dim = as_index(rows.dim);
   const auto from = rows.vectors.subspan(row * dim, dim);
   return {from.begin(), from.end()};
@@ -81,7 +81,7 @@ struct LevelSums {
     sum += other.sum;
     square += other.square;
   }
-  double around_mean() const { return n > 0 ? square - sum * sum / n : 0; }
+  double sum_of_squares_around_mean() const { return n > 0 ? square - sum * sum / n : 0; }
 };
 
 // Sampled pairs with their scores, and the levels of each factor.
@@ -113,7 +113,7 @@ class OneWayVariance {
       total_[group].add(pairs.score[i]);
     }
     for (std::size_t cell = 0; nested && cell < cells_.size(); ++cell) {
-      within_[group_of_cell[cell]] += cells_[cell].around_mean();
+      within_[group_of_cell[cell]] += cells_[cell].sum_of_squares_around_mean();
       used_[group_of_cell[cell]] += cells_[cell].n > 0 ? 1 : 0;
     }
     if (nested) cells_.clear();
@@ -135,10 +135,10 @@ class OneWayVariance {
       LevelSums level;
       for (std::size_t group = 0; group < groups_; ++group)
         if (static_cast<int>(group) != without) level += cells_[begin + group];
-      within += level.around_mean();
+      within += level.sum_of_squares_around_mean();
       used += level.n > 0 ? 1 : 0;
     }
-    const double total = all.around_mean();
+    const double total = all.sum_of_squares_around_mean();
     if (all.n <= used || !(total > 0)) return kNan;
     const double mean_within = within / (all.n - used);
     return (total - within - (used - 1) * mean_within) / (total + mean_within);
@@ -203,7 +203,7 @@ ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attende
     vector.clear();
     const std::int64_t position = rows.queries.position[query.query];
     for (; next != drawn.end() && *next < before + query.count(); ++next) {
-      if (vector.empty()) vector = widened(rows.queries, query.query);
+      if (vector.empty()) vector = row_as_double(rows.queries, query.query);
       const auto key = query.first + (*next - before);
       pairs.score.push_back(dot(rows.keys.vectors.subspan(keys[key] * dim, dim), vector));
       pairs.group.push_back(query.group);
@@ -240,7 +240,7 @@ struct WithinQuerySums {
 };
 
 // What a swap leaves as it was.
-enum KeptBySwap { kContent, kPosition, kNeither, kKeptKinds };
+enum FactorKeptBySwap { kContent, kPosition, kNeither, kKeptKinds };
 using SwapSums = std::array<WithinQuerySums, kKeptKinds>;
 
 // Scores of one query if the content of key i were at the position of key j: (content, position).
@@ -248,9 +248,9 @@ Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& r
                             std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
   Matrix queries(std::ssize(keys), rows.keys.dim);
-  const auto q = widened(rows.queries, query);
+  const auto q = row_as_double(rows.queries, query);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto k = widened(rows.keys, keys[i]);
+    const auto k = row_as_double(rows.keys, keys[i]);
     const std::span<double> content(contents.row(static_cast<std::int64_t>(i)), k.size());
     const std::span<double> turned(queries.row(static_cast<std::int64_t>(i)), q.size());
     std::ranges::copy(k, content.begin());
@@ -295,7 +295,7 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
 }
 
 // Within-query correlation with one group of texts left out; -1 uses all groups.
-double swap_correlation(const std::vector<SwapSums>& groups, KeptBySwap kind, int without) {
+double swap_correlation(const std::vector<SwapSums>& groups, FactorKeptBySwap kind, int without) {
   WithinQuerySums total;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     if (static_cast<int>(group) == without) continue;
@@ -353,7 +353,7 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
     add_swaps(scores_of_moved_keys(rows, rope, query.query, chosen), random,
               groups[as_index(query.group)]);
   }
-  const auto correlation = [&](KeptBySwap kind) {
+  const auto correlation = [&](FactorKeptBySwap kind) {
     return [&groups, kind](int without) { return swap_correlation(groups, kind, without); };
   };
   set_with_jackknife_error("symbolic_score", rows.texts.size(), correlation(kContent), result);

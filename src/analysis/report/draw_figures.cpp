@@ -97,7 +97,7 @@ void draw_figure(const std::string& folder, const Figure& figure,
   run_gnuplot(folder, name);
 }
 
-std::string record_file(const DrawOptions& options) {
+std::string drawing_record_path(const DrawOptions& options) {
   return options.out + "/.drawn.json";
 }
 
@@ -106,7 +106,7 @@ void add_file(const std::string& path, Json& files) {
 }
 
 // Returns the names of all files that belong to a figure, with a leading slash: "/NAME.csv".
-std::vector<std::string> files_of(const std::string& figure, const DrawOptions& options) {
+std::vector<std::string> files_of_figure(const std::string& figure, const DrawOptions& options) {
   std::vector<std::string> endings = options.formats;
   endings.insert(endings.end(), {"csv", "gp", "txt"});
   std::vector<std::string> files;
@@ -116,7 +116,7 @@ std::vector<std::string> files_of(const std::string& figure, const DrawOptions& 
 
 bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
   for (const auto& name : drawn.figures)
-    for (const auto& file : files_of(name, options))
+    for (const auto& file : files_of_figure(name, options))
       if (!path_exists(options.out + file)) return false;
   return drawn.report.empty() || path_exists(drawn.report);
 }
@@ -141,9 +141,9 @@ Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) 
 
 // Returns the earlier result if all its files exist in options.out and were drawn from `inputs`.
 std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
-  if (!path_exists(record_file(options))) return std::nullopt;
+  if (!path_exists(drawing_record_path(options))) return std::nullopt;
   try {
-    const Json record = load_json(record_file(options));
+    const Json record = load_json(drawing_record_path(options));
     if (record.at("inputs") != inputs) return std::nullopt;
     auto drawn = record.at("drawn").get<Drawn>();
     drawn.up_to_date = true;
@@ -182,8 +182,8 @@ void make_figures(const std::string& only, ReportResults& part) {
   if (!part.figures.empty()) require_gnuplot();
 }
 
-void draw_all(const std::vector<Figure>& figures, const std::string& folder,
-              const std::vector<std::string>& formats, bool quiet) {
+void draw_figure_files(const std::vector<Figure>& figures, const std::string& folder,
+                       const std::vector<std::string>& formats, bool quiet) {
   Progress progress(
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = quiet});
   std::mutex mutex;
@@ -212,14 +212,14 @@ Drawn draw_figures(const DrawOptions& options) {
     part.results.check_unchanged();
     make_folders(options.out);
     std::error_code error;
-    fs::remove(record_file(options), error);  // before a figure is overwritten
-    if (error) system_error("remove", record_file(options), error.value());
+    fs::remove(drawing_record_path(options), error);  // before a figure is overwritten
+    if (error) system_error("remove", drawing_record_path(options), error.value());
     const TemporaryFigureFolder drawing(options.out);
     const bool report = options.report && options.only.empty();
     std::vector<std::string> formats = options.formats;
     if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
     part.pictures = drawing.path;
-    draw_all(part.figures, part.pictures, formats, options.quiet);
+    draw_figure_files(part.figures, part.pictures, formats, options.quiet);
     Drawn& drawn = part.drawn;
     if (report) {
       drawn.report = options.out + "/report.html";
@@ -232,13 +232,14 @@ Drawn draw_figures(const DrawOptions& options) {
       if (report)
         write_file(drawing.path + "/" + figure.name + ".gp",
                    gnuplot_script(figure, options.formats));
-      for (const auto& file : files_of(figure.name, options)) {
+      for (const auto& file : files_of_figure(figure.name, options)) {
         fs::rename(drawing.path + file, options.out + file, error);
         if (error) system_error("move a figure to", options.out + file, error.value());
       }
     }
     if (record)
-      write_file(record_file(options), Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
+      write_file(drawing_record_path(options),
+                 Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
     return drawn;
   });
 }
@@ -260,7 +261,7 @@ Drawn write_report(const ReportOptions& options) {
       make_figures("", part);
       part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
       make_folders(part.pictures);
-      draw_all(part.figures, part.pictures, {"svg", "png"}, options.quiet);
+      draw_figure_files(part.figures, part.pictures, {"svg", "png"}, options.quiet);
     }
     write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
     parts[0].drawn.report = options.out;

@@ -173,7 +173,7 @@ struct PackedPoints {
   std::vector<std::uint8_t> bytes;         // (points, 9)
 };
 
-std::uint8_t quantised(double value, double low, double high) {
+std::uint8_t quantize_to_byte(double value, double low, double high) {
   if (std::isnan(value)) return 255;
   if (!(high > low)) return 127;
   return static_cast<std::uint8_t>(
@@ -205,9 +205,10 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
     for (const int shift : {0, 8, 16})
       points.bytes.push_back(static_cast<std::uint8_t>(position >> shift));
     for (std::size_t i = 0; i < axes.size(); ++i)
-      points.bytes.push_back(axes[i] ? quantised((*axes[i])[row], points.lows[first_axis + i],
-                                                 points.highs[first_axis + i])
-                                     : 255);
+      points.bytes.push_back(axes[i]
+                                 ? quantize_to_byte((*axes[i])[row], points.lows[first_axis + i],
+                                                    points.highs[first_axis + i])
+                                 : 255);
   }
   points.rows.insert(points.rows.end(), rows.begin(), rows.end());
   points.start.push_back(static_cast<std::uint32_t>(points.rows.size()));

@@ -22,8 +22,8 @@ constexpr bool kIsChoice = std::is_same_v<Field, bool> || std::is_enum_v<Field>;
 // its enum, so that the enum's value is the index of the word. profile_bins is the only integer
 // option that accepts a word (`buckets`).
 template <typename Field>
-OptionValue value_of(const Field& field, OptionKind kind,
-                     const std::vector<std::string_view>& words) {
+OptionValue option_value_of_field(const Field& field, OptionKind kind,
+                                  const std::vector<std::string_view>& words) {
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>)
     return field ? Numbers{field->query_heads, field->key_heads} : Numbers{};
   else if constexpr (std::is_same_v<Field, std::vector<int>>)
@@ -42,10 +42,10 @@ OptionValue value_of(const Field& field, OptionKind kind,
     return field;
 }
 
-// Inverse of value_of().
+// Inverse of option_value_of_field().
 template <typename Field>
-void store_value(const OptionValue& value, const std::vector<std::string_view>& words,
-                 Field& field) {
+void store_option_value(const OptionValue& value, const std::vector<std::string_view>& words,
+                        Field& field) {
   const auto* word = std::get_if<std::string>(&value);
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>) {
     const auto& counts = std::get<Numbers>(value);
@@ -70,11 +70,11 @@ void store_value(const OptionValue& value, const std::vector<std::string_view>& 
 template <typename Access>
 AnalysisOption row(AnalysisOption option, Access access) {
   option.load = [access, kind = option.kind, words = option.words](const AnalyzeOptions& options) {
-    return value_of(access(options), kind, words);
+    return option_value_of_field(access(options), kind, words);
   };
   option.fallback = option.load(AnalyzeOptions());
   option.store = [access, words = option.words](AnalyzeOptions& options, const OptionValue& value) {
-    store_value(value, words, access(options));
+    store_option_value(value, words, access(options));
   };
   return option;
 }

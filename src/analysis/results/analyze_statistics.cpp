@@ -278,7 +278,7 @@ std::size_t index_of_layer(const Statistics& s, std::int64_t layer) {
   return as_index(std::ranges::find(s.layers, layer) - s.layers.begin());
 }
 
-std::optional<std::int32_t> window_of(const Statistics& s, std::int64_t layer) {
+std::optional<std::int32_t> sliding_window_of_layer(const Statistics& s, std::int64_t layer) {
   const auto tokens = s.windows[index_of_layer(s, layer)];
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
@@ -306,7 +306,7 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
     report.query = query;
     report.k_head = static_cast<int>(query.head / (s.heads / s.key_heads));
     report.rope = s.rotary[index_of_layer(s, query.layer)] > 0 ? RopeUse::rope : RopeUse::nope;
-    report.window = window_of(s, query.layer);
+    report.window = sliding_window_of_layer(s, query.layer);
     reports.push_back(std::move(report));
   }
   return reports;
@@ -363,7 +363,8 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
               options.data_root);
   Stopwatch watch;
   auto queries = select_query_heads(statistics_index(s, options.data_root), options);
-  keep_heads_of_attention_kind(queries, options, [&](int layer) { return window_of(s, layer); });
+  keep_heads_of_attention_kind(queries, options,
+                               [&](int layer) { return sliding_window_of_layer(s, layer); });
   SharedInputs shared = make_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;

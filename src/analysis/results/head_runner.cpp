@@ -48,7 +48,7 @@ void sample_rows(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
 }
 
 // Derives an independent seed for each head from the seed of the run.
-std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
+std::uint64_t seed_of_head(const HeadId& id, std::uint64_t seed) {
   const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
                     static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
   return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
@@ -118,7 +118,7 @@ class HeadRunner {
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
     if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
     file.rows.sliding_window = window_of_layer(file.rows, id.layer, model_);
-    sample_rows(file.rows, options_.max_tokens, seed_of(id, options_.seed));
+    sample_rows(file.rows, options_.max_tokens, seed_of_head(id, options_.seed));
     return file;
   }
 
@@ -126,7 +126,7 @@ class HeadRunner {
   bool needs_groups() const { return options_.errors || options_.pca; }
 
   // Principal components of queries or keys, and the covariance spectrum for the rank measures.
-  SidePca side_pca(const Moments& rows) const {
+  SidePca compute_side_pca(const Moments& rows) const {
     const int components = options_.pca ? options_.pca_options.separate_components : 0;
     if (components <= 0 && !options_.geometry) return {};
     return separate_pca(rows, std::max(0, components));
@@ -141,7 +141,7 @@ class HeadRunner {
     times.moments += watch.lap();
     if (needs_groups()) key.without_group = leave_one_group_out_moments(key.rows);
     times.errors += watch.lap();
-    SidePca pca = side_pca(key.rows.rows);
+    SidePca pca = compute_side_pca(key.rows.rows);
     times.pca += watch.lap();
     if (options_.geometry) key.ranks = ranks_of_side(pca.spectrum, key.without_group);
     key.components = std::move(pca.components);
@@ -181,13 +181,13 @@ class HeadRunner {
         last - first);
   }
 
-  void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
-                    const PooledMoments& pooled, const std::vector<double>& inv_freq) {
+  void compute_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
+                        const PooledMoments& pooled, const std::vector<double>& inv_freq) {
     warn_about_span(queries.source.position, keys.source.position);
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
     std::erase(rotation.inv_freq, 0.0);  // pairs that do not rotate
-    rotation.seed = seed_of(report.query, options_.seed);
+    rotation.seed = seed_of_head(report.query, options_.seed);
     std::unique_ptr<RotationWorkspace> memory;
     {
       const std::lock_guard lock(mutex_);
@@ -200,8 +200,8 @@ class HeadRunner {
     memory_.push_back(std::move(memory));
   }
 
-  void run_plasticity(HeadReport& report, const HeadFile& file, const CentredRows& queries,
-                      const KeyHead& key) const {
+  void compute_plasticity(HeadReport& report, const HeadFile& file, const CentredRows& queries,
+                          const KeyHead& key) const {
     PlasticityOptions plasticity = options_.plasticity_options;
     plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
@@ -238,18 +238,19 @@ class HeadRunner {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
       correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
     }
-    SidePca side = side_pca(queries);
+    SidePca side = compute_side_pca(queries);
     report.q_components = std::move(side.components);
     times.pca += watch.lap();
-    if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
+    if (options_.rotation) compute_rotation(report, queries, keys, pooled, rope.inv_freq);
     times.rotation += watch.lap();
-    if (options_.plasticity) run_plasticity(report, file, queries, key);
+    if (options_.plasticity) compute_plasticity(report, file, queries, key);
     times.plasticity += watch.lap();
     if (options_.geometry)
-      report.geometry = compute_capture_geometry(
-          {file, key.file, queries, keys, ranks_of_side(side.spectrum, without_group), key.ranks,
-           texts_},
-          rope.use, rope.inv_freq, options_.geometry_options, seed_of(report.query, options_.seed));
+      report.geometry =
+          compute_capture_geometry({file, key.file, queries, keys,
+                                    ranks_of_side(side.spectrum, without_group), key.ranks, texts_},
+                                   rope.use, rope.inv_freq, options_.geometry_options,
+                                   seed_of_head(report.query, options_.seed));
     times.geometry += watch.lap();
     if (options_.errors)
       report.without_group =

@@ -32,9 +32,9 @@ AttentionOfLayer attention_by_layer(const Statistics& s) {
 
 // Keeps the rows of the chosen heads that cover all position buckets ("bucket" is null). Inserts
 // the columns "model" in front and "attention" after "rope".
-Table over_all_buckets(const Table& from, const AttentionOfLayer& attention,
-                       const std::string& label,
-                       const std::set<std::pair<std::int64_t, std::int64_t>>& heads) {
+Table select_rows_of_heads(const Table& from, const AttentionOfLayer& attention,
+                           const std::string& label,
+                           const std::set<std::pair<std::int64_t, std::int64_t>>& heads) {
   std::vector<std::size_t> rows;
   const auto& layer = from.find("layer")->integers;
   const auto& head = from.find("head")->integers;
@@ -236,9 +236,11 @@ std::vector<ResultTable> statistics_tables(const Statistics& s, const std::strin
   const auto attention = attention_by_layer(s);
   std::vector<ResultTable> tables;
   if (!s.attention.empty())
-    tables.push_back({"attention", over_all_buckets(attention_table(s), attention, label, heads)});
+    tables.push_back(
+        {"attention", select_rows_of_heads(attention_table(s), attention, label, heads)});
   if (!s.attention.empty() && s.settings.all_keys)
-    tables.push_back({"distance", over_all_buckets(distance_table(s), attention, label, heads)});
+    tables.push_back(
+        {"distance", select_rows_of_heads(distance_table(s), attention, label, heads)});
   tables.push_back({"key_channels", key_channels(s, attention, label, layers)});
   return tables;
 }

@@ -17,13 +17,13 @@ namespace {
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
 // Returns 1 if the condition holds, 0 if not, and NaN if `decided_by` is NaN.
-double indicator(bool holds, double decided_by) {
+double indicator_or_nan(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
 // Returns a function that evaluates `of` on an analysis of a head; NaN if the analysis did not run.
 template <typename Result, typename Of>
-auto number_of(std::optional<Result> HeadReport::*analysis, Of of) {
+auto measure_getter(std::optional<Result> HeadReport::*analysis, Of of) {
   return [=](const HeadReport& head) -> double {
     return head.*analysis ? std::invoke(of, *(head.*analysis)) : kNan;
   };
@@ -61,7 +61,7 @@ double HeadMeasure::central_value(std::vector<double> values) const {
 
 std::vector<HeadMeasure> pca_measures() {
   using R = PcaResult;
-  const auto field = [](auto of) { return number_of(&HeadReport::pca, of); };
+  const auto field = [](auto of) { return measure_getter(&HeadReport::pca, of); };
   const auto size = [&](double R::*member) {
     return field([member](const R& r) { return std::fabs(r.*member); });
   };
@@ -116,7 +116,7 @@ std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
 
 std::vector<HeadMeasure> rotation_measures() {
   using R = RotationResult;
-  const auto field = [](auto of) { return number_of(&HeadReport::rotation, of); };
+  const auto field = [](auto of) { return measure_getter(&HeadReport::rotation, of); };
   const auto size = [&](double R::*member) {
     return field([member](const R& r) { return std::fabs(r.*member); });
   };
@@ -141,13 +141,15 @@ std::vector<HeadMeasure> rotation_measures() {
           {.name = "mu_q_a", .of = field(&R::mu_q_a)},
           {.name = "mu_k_a", .of = field(&R::mu_k_a)},
           {.name = "bias_strength", .of = field(&R::bias_strength)},
-          {.name = "share_positive_bias",
-           .of = field([](const R& r) { return indicator(r.bias_strength > 0, r.bias_strength); })},
+          {.name = "share_positive_bias", .of = field([](const R& r) {
+                                            return indicator_or_nan(r.bias_strength > 0,
+                                                                    r.bias_strength);
+                                          })},
           {.name = "share_positive_mu_q_a",
-           .of = field([](const R& r) { return indicator(r.mu_q_a > 0, r.mu_q_a); })},
+           .of = field([](const R& r) { return indicator_or_nan(r.mu_q_a > 0, r.mu_q_a); })},
           {.name = "share_var_b_above_a", .of = field([](const R& r) {
-                                            return indicator(r.var_frac_b > r.var_frac_a,
-                                                             r.var_frac_b - r.var_frac_a);
+                                            return indicator_or_nan(r.var_frac_b > r.var_frac_a,
+                                                                    r.var_frac_b - r.var_frac_a);
                                           })},
           {.name = "separation_strength", .of = field(&R::separation_strength)},
           {.name = "var_frac_a", .of = field(&R::var_frac_a)},
@@ -172,7 +174,7 @@ std::vector<HeadMeasure> rotation_measures() {
 
 std::vector<HeadMeasure> plasticity_measures() {
   using P = PlasticityResult;
-  const auto field = [](auto of) { return number_of(&HeadReport::plasticity, of); };
+  const auto field = [](auto of) { return measure_getter(&HeadReport::plasticity, of); };
   return {{.name = "q_R2_pos", .of = field(&P::r2_pos), .error = false},
           {.name = "q_beta_norm", .of = field(&P::beta_norm), .error = false},
           {.name = "q_R2_scalar", .of = field(&P::r2_scalar), .error = false},

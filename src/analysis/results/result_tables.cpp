@@ -104,7 +104,7 @@ void add_weight_rows(const AnalysisRun& run, const HeadReport& head, ResultTable
 
 // ---- Points for scatter plots.
 
-std::string side_of(const ScatterPoint& point) {
+std::string side_letter(const ScatterPoint& point) {
   return point.side == HeadKind::query ? "q" : "k";
 }
 
@@ -123,7 +123,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   if (tokens) table.column("token", Table::Type::text);
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter) {
-      auto cells = head_cells(run, head, side_of(p), p.position);
+      auto cells = head_cells(run, head, side_letter(p), p.position);
       for (std::size_t i = 0; i < components; ++i)
         cells.emplace_back(i < p.pc.size() ? p.pc[i] : kNan);
       for (const double x : {p.a, p.b, p.c0, p.c1}) cells.emplace_back(x);
@@ -139,8 +139,8 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
       for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
-        table.add(
-            head_cells(run, head, side_of(p), p.position, i, p.planes[2 * i], p.planes[2 * i + 1]));
+        table.add(head_cells(run, head, side_letter(p), p.position, i, p.planes[2 * i],
+                             p.planes[2 * i + 1]));
   results.tables.push_back({"head_planes", std::move(table), false});
 }
 

@@ -24,7 +24,7 @@ constexpr std::pair<const char*, const char*> kStateFiles[] = {
 
 // Runs `check` on all items in parallel; adds the message of each Error to `found.problems`.
 template <typename Items, typename Check>
-void check_each(const Items& items, FolderVerification& found, Check check) {
+void check_in_parallel(const Items& items, FolderVerification& found, Check check) {
   std::vector<typename Items::const_pointer> all;
   for (const auto& item : items) all.push_back(&item);
   std::mutex mutex;
@@ -46,7 +46,7 @@ void verify_head_files(const std::string& folder, FolderVerification& found) {
   heads.insert(heads.end(), index.keys.begin(), index.keys.end());
   for (const auto& head : heads)
     found.bytes += std::filesystem::file_size(head_file_path(index.data_root, head));
-  check_each(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
+  check_in_parallel(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ FolderVerification verify_folder(const std::string& folder) {
     }
     if (!files) bad_input("{}: made by version 0.1, without checksums to compare", folder);
     for (const auto& [name, record] : *files) found.bytes += record.size;
-    check_each(*files, found, [&](const auto& file) {
+    check_in_parallel(*files, found, [&](const auto& file) {
       check_file_content(folder, file.first, file.second, "make it again");
     });
     if (found.kind == "capture" && found.problems.empty()) index_capture(folder);  // foreign heads

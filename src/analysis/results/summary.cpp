@@ -25,8 +25,8 @@ static void to_json(Json& json, const HeadId& head) {
 namespace {
 
 // Adds the jackknife error of a mean and its confidence interval, if defined.
-void add_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
-               const std::string& heads) {
+void add_jackknife_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
+                         const std::string& heads) {
   const auto* error = find_error_of_mean(run, measure.quantity(), heads);
   if (error == nullptr || std::isnan(error->se)) return;
   entry["se"] = error->se;
@@ -52,7 +52,7 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
                            ? Json(std::sqrt(spread / static_cast<double>(values.size() - 1)))
                            : Json();
       }
-      add_error(entry, run, measure, group);
+      add_jackknife_error(entry, run, measure, group);
       of_group[measure.name] = entry;
     }
     if (!of_group.empty()) result[group] = of_group;
@@ -137,7 +137,7 @@ Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptio
       if (count.of == 0) continue;
       Json& entry = counts[group][measure.name];
       entry = {{"heads", count.heads}, {"fraction", count.fraction()}};
-      add_error(entry, run, measure, group);
+      add_jackknife_error(entry, run, measure, group);
     }
   return counts;
 }
@@ -201,7 +201,7 @@ bool is_within_chance(const HeadReport& head) {
   return head.rotation && head.rotation->null.position_r_p > kChance;
 }
 
-std::vector<std::string> warnings_of(const AnalysisRun& run) {
+std::vector<std::string> make_summary_warnings(const AnalysisRun& run) {
   std::int64_t analysed = 0;
   std::int64_t within_chance = 0;
   std::vector<std::int64_t> few_rows;  // rows of the heads with few rows
@@ -244,7 +244,8 @@ std::vector<std::string> warnings_of(const AnalysisRun& run) {
   return warnings;
 }
 
-std::vector<std::string> notes_of(const AnalysisRun& run, const TaxonomyOptions& options) {
+std::vector<std::string> make_summary_notes(const AnalysisRun& run,
+                                            const TaxonomyOptions& options) {
   std::int64_t positional = 0;
   std::map<int, std::int64_t> later;  // heads by component, without PC0
   std::int64_t on_later = 0;
@@ -275,9 +276,9 @@ bool has_few_rows(const HeadReport& head) {
 }
 
 void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
-  run.warnings = warnings_of(run);
+  run.warnings = make_summary_warnings(run);
   for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
-  run.notes = notes_of(run, options.taxonomy);
+  run.notes = make_summary_notes(run, options.taxonomy);
   for (const auto& note : run.notes) log::info("{}: {}", run.label, note);
 }
 

@@ -33,7 +33,7 @@ namespace {
 using results_layout::kSummaryFile;
 
 // Returns the content of timings.json, the only output file that differs between repeated runs.
-Json timings(const AnalysisRun& run, double write_seconds) {
+Json timings_json(const AnalysisRun& run, double write_seconds) {
   return {{"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
           {"threads", thread_count()},
           {"total_seconds", run.seconds + write_seconds},
@@ -69,7 +69,7 @@ void compare_options(const Json& there, const Json& here, std::vector<std::strin
 }
 
 // Returns the summary.json of the folder, or null if there is none.
-Json existing_summary(const std::string& folder) {
+Json read_existing_summary(const std::string& folder) {
   const auto file = folder + "/" + kSummaryFile;
   return path_exists(file) ? load_json(file) : Json();
 }
@@ -263,7 +263,7 @@ void remove_summary_file(const std::string& folder) {
 void check_results_folder(const std::string& folder, const AnalyzeOptions& options) {
   translate_exceptions([&] {
     if (!is_store_address(folder))
-      check_same_results(folder, existing_summary(folder), options, options.label);
+      check_same_results(folder, read_existing_summary(folder), options, options.label);
   });
 }
 
@@ -275,7 +275,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     const auto& folder = output.folder();
     make_folders(folder);
     const StagedTables staged(folder);
-    const Json earlier = overwrite ? Json() : existing_summary(folder);
+    const Json earlier = overwrite ? Json() : read_existing_summary(folder);
     check_same_results(folder, earlier, options, run.label);
     ResultTables results = result_tables(run, options);
     if (!earlier.is_null()) merge_tables(folder, run, results);
@@ -285,7 +285,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     if (earlier.is_null()) remove_results(folder);
     staged.move_into_place();
     summary["files"] = to_json(list_files(folder, table_files(folder)));
-    write_file(folder + "/timings.json", timings(run, seconds_since(begun)).dump(2) + "\n");
+    write_file(folder + "/timings.json", timings_json(run, seconds_since(begun)).dump(2) + "\n");
     write_file(folder + "/" + kSummaryFile,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     output.publish(options.quiet);

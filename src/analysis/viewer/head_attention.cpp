@@ -24,7 +24,7 @@ struct CellSums {
   float sum = 0;
   float largest = 0;
 };
-CellSums sum_cell(const float* p, std::int64_t count) {
+CellSums sum_attention_of_cell(const float* p, std::int64_t count) {
   // Non-negative floats sort like their bit patterns, and an integer maximum vectorises.
   std::int32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
@@ -41,7 +41,7 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
   for (auto key = begin; key < end;) {
     const auto cell = (key - origin) >> level;
     const auto next = std::min(end, origin + ((cell + 1) << level));
-    add(cell, sum_cell(p.data() + (key - begin), next - key));
+    add(cell, sum_attention_of_cell(p.data() + (key - begin), next - key));
     key = next;
   }
 }

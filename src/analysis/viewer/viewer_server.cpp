@@ -50,22 +50,23 @@ bool is_loopback(const std::string& name) {
 }
 
 // Reads a whole number of a query string.
-std::int64_t number(const httplib::Request& request, const char* name) {
+std::int64_t read_integer_parameter(const httplib::Request& request, const char* name) {
   const auto text = request.get_param_value(name);
   const auto value = parse_number<std::int64_t>(text);
   if (!value) bad_input("{}: found '{}', expected a whole number", name, text);
   return *value;
 }
 
-void refuse(httplib::Response& response, int status, const char* text) {
+void answer_with_error(httplib::Response& response, int status, const char* text) {
   response.status = status;
   response.set_content(text, "text/plain");
 }
 
 RunHead run_head(const httplib::Request& request) {
-  const auto run = number(request, "run");
+  const auto run = read_integer_parameter(request, "run");
   if (run < 0) bad_input("run {}: expected a number from 0", run);
-  return {static_cast<std::size_t>(run), number(request, "layer"), number(request, "head")};
+  return {static_cast<std::size_t>(run), read_integer_parameter(request, "layer"),
+          read_integer_parameter(request, "head")};
 }
 
 class HttpServer : public ViewerServer {
@@ -122,11 +123,12 @@ class HttpServer : public ViewerServer {
 
   void answer(const httplib::Request& request, httplib::Response& response) {
     if (!is_allowed(request))
-      return refuse(response, 403, "This Host or Origin may not use the viewer.\n");
+      return answer_with_error(response, 403, "This Host or Origin may not use the viewer.\n");
     const std::string_view path = request.path;
     if (path.size() < token_.size() + 2 || !is_same_secret(path.substr(1, token_.size()), token_) ||
         path[token_.size() + 1] != '/')
-      return refuse(response, 404, "Not found. The address of the viewer contains a token.\n");
+      return answer_with_error(response, 404,
+                               "Not found. The address of the viewer contains a token.\n");
     try {
       answer_path(std::string(path.substr(token_.size() + 2)), request, response);
     } catch (const Error& error) {
@@ -165,22 +167,26 @@ class HttpServer : public ViewerServer {
     };
     if (name == "info") return json(session_.info());
     if (name == "row")
-      return binary(session_.row_bytes(run_head(request), number(request, "query")));
+      return binary(
+          session_.row_bytes(run_head(request), read_integer_parameter(request, "query")));
     if (name == "statistics")
-      return binary(session_.statistics_bytes(run_head(request).run, number(request, "layer")));
+      return binary(session_.statistics_bytes(run_head(request).run,
+                                              read_integer_parameter(request, "layer")));
     if (name == "tile")
       return binary(session_.tile_bytes(
           run_head(request),
-          static_cast<int>(std::clamp<std::int64_t>(number(request, "level"), -1, 64)),
-          number(request, "row"), number(request, "column"),
-          number(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
+          static_cast<int>(
+              std::clamp<std::int64_t>(read_integer_parameter(request, "level"), -1, 64)),
+          read_integer_parameter(request, "row"), read_integer_parameter(request, "column"),
+          read_integer_parameter(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
       return json(
           {{"done", session_.attention(run_head(request)).extend_overview(kOverviewSeconds)}});
     if (name == "attribution")
-      return json(session_.attribution(number(request, "layer"), number(request, "head"),
-                                       number(request, "query")));
-    refuse(response, 404, "Not found.\n");
+      return json(session_.attribution(read_integer_parameter(request, "layer"),
+                                       read_integer_parameter(request, "head"),
+                                       read_integer_parameter(request, "query")));
+    answer_with_error(response, 404, "Not found.\n");
   }
 
   // Returns true if the page has sent a newer request on the same channel, so that this one can be
@@ -190,7 +196,7 @@ class HttpServer : public ViewerServer {
     const std::lock_guard lock(channels_);
     if (latest_.size() > kMostChannels) latest_.clear();
     auto& newest = latest_[request.get_param_value("channel")];
-    const auto sequence = number(request, "sequence");
+    const auto sequence = read_integer_parameter(request, "sequence");
     newest = std::max(newest, sequence);
     return sequence < newest;
   }
