@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-std::string join(const std::string& folder, const std::string& file) {
+std::string join_path(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
@@ -31,7 +31,7 @@ constexpr std::size_t kMaxListed = 12;
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,
                                                      const std::string& index) {
-  const MappedFile file(join(folder, index));
+  const MappedFile file(join_path(folder, index));
   return parse_weight_index(file.text(), file.path());
 }
 
@@ -40,13 +40,13 @@ void check_shards(const std::string& folder, const std::string& index,
                   const std::set<std::string>& shards) {
   std::vector<std::string> missing;
   for (const auto& shard : shards)
-    if (!path_exists(join(folder, shard))) missing.push_back(shard);
+    if (!path_exists(join_path(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
     bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
               missing.size(), shards.size(), index, format_name_list(missing, kMaxListed));
 }
 
-std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
+std::set<std::string> shard_files_of_index(const std::map<std::string, std::string>& weight_index) {
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : weight_index) shards.insert(shard);
   return shards;
@@ -109,12 +109,12 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
 std::vector<std::string> weight_files(const std::string& folder) {
   if (const auto gguf = find_gguf(folder); !gguf.empty()) return {gguf};
   for (const auto& format : kWeightFormats) {
-    if (path_exists(join(folder, format.single))) return {join(folder, format.single)};
-    if (!path_exists(join(folder, format.index))) continue;
-    std::vector<std::string> files = {join(folder, format.index)};
-    for (const auto& shard : shards_of(load_weight_index(folder, format.index))) {
-      if (!path_exists(join(folder, shard))) return {};
-      files.push_back(join(folder, shard));
+    if (path_exists(join_path(folder, format.single))) return {join_path(folder, format.single)};
+    if (!path_exists(join_path(folder, format.index))) continue;
+    std::vector<std::string> files = {join_path(folder, format.index)};
+    for (const auto& shard : shard_files_of_index(load_weight_index(folder, format.index))) {
+      if (!path_exists(join_path(folder, shard))) return {};
+      files.push_back(join_path(folder, shard));
     }
     return files;
   }
@@ -123,7 +123,7 @@ std::vector<std::string> weight_files(const std::string& folder) {
 
 std::string config_source(const std::string& folder) {
   const auto gguf = find_gguf(folder);
-  return gguf.empty() ? join(folder, "config.json") : gguf;
+  return gguf.empty() ? join_path(folder, "config.json") : gguf;
 }
 
 Json load_config_file(const std::string& path) {
@@ -137,7 +137,7 @@ Json load_config(const std::string& folder) {
   if (!is_folder(folder))
     bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
               folder);
-  const auto path = join(folder, "config.json");
+  const auto path = join_path(folder, "config.json");
   if (!path_exists(path))
     bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
   Json config = load_config_file(path);
@@ -166,11 +166,11 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   }
   checkpoint.config_ = std::make_shared<const Json>(load_config(folder));
   for (const auto& format : kWeightFormats) {
-    if (path_exists(join(folder, format.single))) {
+    if (path_exists(join_path(folder, format.single))) {
       const auto file = checkpoint.add_file(format.single);
       for (const auto& [name, entry] : checkpoint.files_[file].header().tensors)
         checkpoint.add_tensor(name, file);
-    } else if (path_exists(join(folder, format.index))) {
+    } else if (path_exists(join_path(folder, format.index))) {
       checkpoint.open_shards(format.index);
     } else {
       continue;
@@ -193,7 +193,7 @@ void Checkpoint::open_gguf(const std::string& path) {
 
 void Checkpoint::open_shards(const std::string& index) {
   const auto shard_of = load_weight_index(folder_, index);
-  const auto shards = shards_of(shard_of);
+  const auto shards = shard_files_of_index(shard_of);
   check_shards(folder_, index, shards);
   std::map<std::string, std::size_t> index_of;
   for (const auto& shard : shards) index_of[shard] = add_file(shard);
@@ -207,7 +207,7 @@ void Checkpoint::open_shards(const std::string& index) {
 }
 
 std::size_t Checkpoint::add_file(const std::string& file) {
-  const auto path = join(folder_, file);
+  const auto path = join_path(folder_, file);
   files_.push_back(file.ends_with(".bin") ? SafetensorsFile(path, parse_torch_zip_header)
                                           : SafetensorsFile(path));
   file_names_.push_back(file);
@@ -264,9 +264,9 @@ std::vector<std::string> Checkpoint::names() const {
 
 IndexedTensors indexed_tensors(const std::string& folder) {
   for (const auto& format : kWeightFormats) {
-    if (!path_exists(join(folder, format.index))) continue;
+    if (!path_exists(join_path(folder, format.index))) continue;
     const auto shard_of = load_weight_index(folder, format.index);
-    return {.index = join(folder, format.index), .names = collect_map_keys(shard_of)};
+    return {.index = join_path(folder, format.index), .names = collect_map_keys(shard_of)};
   }
   return {};
 }

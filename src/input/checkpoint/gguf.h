@@ -66,7 +66,7 @@ class GgufMetadata {
   GgufMetadata(const GgufHeader& header, std::string where)
       : header_(&header), where_(std::move(where)) {}
 
-  const std::string& where() const { return where_; }
+  const std::string& source_path() const { return where_; }
   bool has(const std::string& key) const { return header_->metadata.contains(key); }
   const Json& at(const std::string& key) const;
   const Json& list(const std::string& key) const;

@@ -27,7 +27,7 @@ const Json& find_architecture(const GgufMetadata& metadata) {
     names.push_back(architecture["name"]);
   }
   bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
-            metadata.where(), quote_text(name), fmt::join(names, ", "));
+            metadata.source_path(), quote_text(name), fmt::join(names, ", "));
 }
 
 // GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
@@ -47,13 +47,14 @@ class GgufConfigConverter {
                       std::span<const std::byte> file, const GgufMetadata& metadata)
       : architecture_(architecture), header_(header), file_(file), metadata_(metadata) {}
 
-  Json write() {
+  Json convert_to_config() {
     config_ = architecture_.value("constants", Json::object());
     config_["model_type"] = architecture_["model_type"];
     config_["dtype"] = weight_dtype();
     write_sizes();
     write_settings();
-    if (!is("layer_norm")) config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
+    if (!architecture_flag("layer_norm"))
+      config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
     config_["tie_word_embeddings"] = !header_.tensors.contains("output.weight");
     write_biases();
     write_sliding_window();
@@ -61,22 +62,24 @@ class GgufConfigConverter {
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
     // Gemma 2 (46 layers) and Gemma 3 (62 layers).
     const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
-    if (is("latent")) write_router();
-    if (is("is_gemma"))
+    if (architecture_flag("latent")) write_router();
+    if (architecture_flag("is_gemma"))
       config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
     refuse_unknown_keys();
     return std::move(config_);
   }
 
  private:
-  bool is(const char* field) const { return architecture_.value(field, false); }
-  std::string key(const std::string& name) {
+  bool architecture_flag(const char* field) const { return architecture_.value(field, false); }
+  std::string full_key(const std::string& name) {
     return *read_.insert(fmt::format("{}.{}", std::string(architecture_["name"]), name)).first;
   }
-  bool has(const std::string& name) { return metadata_.has(key(name)); }
-  double number(const std::string& name) { return shortest_decimal(metadata_.number(key(name))); }
+  bool has_key(const std::string& name) { return metadata_.has(full_key(name)); }
+  double number(const std::string& name) {
+    return shortest_decimal(metadata_.number(full_key(name)));
+  }
   std::int64_t natural_number(const std::string& name, std::optional<std::int64_t> fallback = {}) {
-    return metadata_.natural_number(key(name), fallback);
+    return metadata_.natural_number(full_key(name), fallback);
   }
 
   void write_settings() {
@@ -84,28 +87,28 @@ class GgufConfigConverter {
     for (const auto& [name, setting] : settings.items()) write_setting(name, setting);
     const auto optional = architecture_.value("optional", Json::object());
     for (const auto& [name, setting] : optional.items())
-      if (has(name)) write_setting(name, setting);
+      if (has_key(name)) write_setting(name, setting);
     const auto experts = natural_number("expert_count", 0);
-    if (experts > 0 && !is("experts"))
+    if (experts > 0 && !architecture_flag("experts"))
       bad_input("{}: a mixture of experts, which is not supported in GGUF files",
-                metadata_.where());
-    if (!is("experts")) return;
+                metadata_.source_path());
+    if (!architecture_flag("experts")) return;
     config_["num_experts"] = experts;
     if (config_["model_type"] == "llama4_text") config_["use_qk_norm"] = experts != 128;
     write_setting("expert_used_count", "num_experts_per_tok");
-    if (has("expert_feed_forward_length"))
+    if (has_key("expert_feed_forward_length"))
       write_setting("expert_feed_forward_length", "moe_intermediate_size");
   }
 
   void write_setting(const std::string& name, const std::string& setting) {
-    const bool whole = metadata_.at(key(name)).is_number_integer();
+    const bool whole = metadata_.at(full_key(name)).is_number_integer();
     config_[setting] = whole ? Json(natural_number(name)) : Json(number(name));
   }
 
   // Rejects architecture keys that were not read, because they could change the computation.
   void refuse_unknown_keys() {
     static const Json kNeutral = Json::parse(kGgufNeutralKeys);
-    const auto prefix = key("");
+    const auto prefix = full_key("");
     for (const auto& [name, value] : header_.metadata) {
       if (!name.starts_with(prefix) || read_.contains(name)) continue;
       const auto known = kNeutral.find(name.substr(prefix.size()));
@@ -131,11 +134,11 @@ class GgufConfigConverter {
 
   // Accepts a single number, or a list with the same number for every layer.
   std::int64_t uniform_number(const char* name) {
-    const auto& value = metadata_.at(key(name));
+    const auto& value = metadata_.at(full_key(name));
     if (!value.is_array()) return natural_number(name);
     const bool same = !value.empty() && value.front().is_number_unsigned() &&
                       std::ranges::count(value, value.front()) == std::ssize(value);
-    if (!same) metadata_.fail(key(name), "one number for all layers");
+    if (!same) metadata_.fail(full_key(name), "one number for all layers");
     return value.front().get<std::int64_t>();
   }
 
@@ -143,23 +146,25 @@ class GgufConfigConverter {
     d_model_ = natural_number("embedding_length");
     n_heads_ = uniform_number("attention.head_count");
     n_layers_ = natural_number("block_count");
-    if (n_heads_ == 0) metadata_.fail(key("attention.head_count"), "one or more");
+    if (n_heads_ == 0) metadata_.fail(full_key("attention.head_count"), "one or more");
     d_head_ = natural_number("attention.key_length", d_model_ / n_heads_);
-    if (is("latent"))
+    if (architecture_flag("latent"))
       write_latent_sizes();
     else if (natural_number("attention.value_length", d_head_) != d_head_)
-      metadata_.fail(key("attention.value_length"), fmt::format("{}, the length of keys", d_head_));
+      metadata_.fail(full_key("attention.value_length"),
+                     fmt::format("{}, the length of keys", d_head_));
     config_["hidden_size"] = d_model_;
     config_["num_hidden_layers"] = n_layers_;
     config_["num_attention_heads"] = n_heads_;
-    const bool grouped = has("attention.head_count_kv") && !is("latent");
+    const bool grouped = has_key("attention.head_count_kv") && !architecture_flag("latent");
     config_["num_key_value_heads"] = grouped ? uniform_number("attention.head_count_kv") : n_heads_;
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
     config_["max_position_embeddings"] = natural_number("context_length");
     const auto embedding = header_.tensors.find("token_embd.weight");
     if (embedding == header_.tensors.end() || embedding->second.shape.size() != 2)
-      bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions", metadata_.where());
+      bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions",
+                metadata_.source_path());
     config_["vocab_size"] = embedding->second.shape.front();
   }
 
@@ -175,20 +180,21 @@ class GgufConfigConverter {
 
   // DeepSeek-V2 has softmax scores, the default of llama.cpp; DeepSeek-V3 has sigmoid scores.
   void write_router() {
-    config_["norm_topk_prob"] = metadata_.flag(key("expert_weights_norm"), false);
+    config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), false);
     const auto function = natural_number("expert_gating_func", 1);
     if (function != 1 && function != 2)
-      metadata_.fail(key("expert_gating_func"), "1 (softmax) or 2 (sigmoid)");
+      metadata_.fail(full_key("expert_gating_func"), "1 (softmax) or 2 (sigmoid)");
     config_["topk_method"] = config_["n_group"] == 1 ? "greedy" : "group_limited_greedy";
     if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
 
   void write_sliding_window() {
     const auto window = natural_number("attention.sliding_window", 0);
-    const bool has_pattern = has("attention.sliding_window_pattern");
+    const bool has_pattern = has_key("attention.sliding_window_pattern");
     if (window == 0) return;
-    if (!is("slides"))
-      metadata_.fail(key("attention.sliding_window"), "none, as models of this architecture have");
+    if (!architecture_flag("slides"))
+      metadata_.fail(full_key("attention.sliding_window"),
+                     "none, as models of this architecture have");
     config_["sliding_window"] = window;
     if (has_pattern) write_pattern();
     if (config_["model_type"] == "olmo2") config_["model_type"] = "olmo3";
@@ -196,7 +202,7 @@ class GgufConfigConverter {
 
   // sliding_window_pattern is a period (every n-th layer has full attention) or a list of booleans.
   void write_pattern() {
-    const auto name = key("attention.sliding_window_pattern");
+    const auto name = full_key("attention.sliding_window_pattern");
     const Json& pattern = metadata_.at(name);
     if (!pattern.is_array()) config_["sliding_window_pattern"] = metadata_.natural_number(name);
     if (!pattern.is_array()) return;
@@ -210,16 +216,17 @@ class GgufConfigConverter {
     config_["rope_theta"] = number("rope.freq_base");
     const auto rotated = natural_number("rope.dimension_count", d_head_);
     if (rotated != d_head_) {
-      if (!is("partial_rope"))
-        metadata_.fail(key("rope.dimension_count"), fmt::format("{}, the length of keys", d_head_));
+      if (!architecture_flag("partial_rope"))
+        metadata_.fail(full_key("rope.dimension_count"),
+                       fmt::format("{}, the length of keys", d_head_));
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(d_head_);
     }
-    if (!config_.contains("rope_local_base_freq") && has("rope.freq_base_swa") &&
+    if (!config_.contains("rope_local_base_freq") && has_key("rope.freq_base_swa") &&
         number("rope.freq_base_swa") != config_["rope_theta"])
-      metadata_.fail(key("rope.freq_base_swa"), "the value of rope.freq_base");
-    const auto type =
-        metadata_.text(key("rope.scaling.type"), has("rope.scaling.factor") ? "linear" : "none");
+      metadata_.fail(full_key("rope.freq_base_swa"), "the value of rope.freq_base");
+    const auto type = metadata_.text(full_key("rope.scaling.type"),
+                                     has_key("rope.scaling.factor") ? "linear" : "none");
     if (header_.tensors.contains(kFrequencyFactors))
       write_factors(type, kFrequencyFactors, kFrequencyFactors);
     else if (header_.tensors.contains(kShortFactors) && header_.tensors.contains(kLongFactors))
@@ -231,8 +238,8 @@ class GgufConfigConverter {
   // GGUF stores one divisor per RoPE frequency for longrope and for llama3 models. The config.json
   // returned here uses longrope for both.
   void write_factors(const std::string& type, const char* short_name, const char* long_name) {
-    if (type != "none" && has("rope.scaling.factor") && number("rope.scaling.factor") != 1.0)
-      metadata_.fail(key("rope.scaling.factor"), "1 beside factors of frequencies");
+    if (type != "none" && has_key("rope.scaling.factor") && number("rope.scaling.factor") != 1.0)
+      metadata_.fail(full_key("rope.scaling.factor"), "1 beside factors of frequencies");
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = "longrope";
@@ -240,7 +247,7 @@ class GgufConfigConverter {
     scaling["long_factor"] = read_factors(long_name);
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
-        has("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
+        has_key("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
     // longrope switches factors at this position, without effect if both factor lists are equal.
     scaling["original_max_position_embeddings"] =
         natural_number("rope.scaling.original_context_length", positions);
@@ -251,34 +258,36 @@ class GgufConfigConverter {
     const auto& tensor = header_.tensors.at(name);
     if (tensor.element_count() > kMost)
       bad_input("{}: tensor {} has {} elements, expected a factor for each frequency",
-                metadata_.where(), quote_text(name), tensor.element_count());
+                metadata_.source_path(), quote_text(name), tensor.element_count());
     return tensor.dequantize(file_);
   }
 
   void write_scaling(const std::string& type) {
     if (type == "none") return;
     if (type != "linear" && type != "yarn")
-      metadata_.fail(key("rope.scaling.type"),
+      metadata_.fail(full_key("rope.scaling.type"),
                      "none, linear or yarn, where the file has no factors of frequencies");
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = type;
     scaling["factor"] = number("rope.scaling.factor");
     if (type == "linear") return;
-    if (has("rope.scaling.original_context_length"))
+    if (has_key("rope.scaling.original_context_length"))
       scaling["original_max_position_embeddings"] =
           natural_number("rope.scaling.original_context_length");
     for (const auto& [name, setting] :
          {std::pair{"rope.scaling.yarn_beta_fast", "beta_fast"},
           std::pair{"rope.scaling.yarn_beta_slow", "beta_slow"},
           std::pair{"rope.scaling.yarn_attn_factor", "attention_factor"}})
-      if (has(name)) scaling[setting] = number(name);
+      if (has_key(name)) scaling[setting] = number(name);
     const auto* log_multiplier = "rope.scaling.yarn_log_multiplier";
-    if (is("latent") && has(log_multiplier))  // llama.cpp takes mscale for equal to mscale_all_dim
+    if (architecture_flag("latent") &&
+        has_key(log_multiplier))  // llama.cpp takes mscale for equal to mscale_all_dim
       scaling["mscale"] = scaling["mscale_all_dim"] =
           shortest_decimal(static_cast<float>(number(log_multiplier) / 0.1));
     for (const auto* name : {"rope.scaling.attn_factor", log_multiplier})
-      if (has(name) && number(name) != 1.0 && !(is("latent") && name == log_multiplier))
-        metadata_.fail(key(name), "1, as models of this architecture have");
+      if (has_key(name) && number(name) != 1.0 &&
+          !(architecture_flag("latent") && name == log_multiplier))
+        metadata_.fail(full_key(name), "1, as models of this architecture have");
   }
 
   const Json& architecture_;
@@ -326,7 +335,7 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   const GgufMetadata metadata(header, where);
   const auto& architecture = find_architecture(metadata);
   GgufModel model;
-  model.config = GgufConfigConverter(architecture, header, file, metadata).write();
+  model.config = GgufConfigConverter(architecture, header, file, metadata).convert_to_config();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};

@@ -25,7 +25,7 @@ std::uint64_t file_size_or_zero(const fs::path& path) {
 }
 
 // Returns all files and symbolic links below a folder.
-std::vector<fs::path> files_below(const fs::path& folder) {
+std::vector<fs::path> list_files_and_links_below(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
@@ -34,13 +34,13 @@ std::vector<fs::path> files_below(const fs::path& folder) {
   return files;
 }
 
-std::vector<std::string> commits_of(const fs::path& repository) {
+std::vector<std::string> cached_commits_of_repository(const fs::path& repository) {
   const auto snapshots = (repository / "snapshots").string();
   return is_folder(snapshots) ? entry_names(snapshots) : std::vector<std::string>();
 }
 
 // Returns the blob that a snapshot file links to, or "" if the file is not a link.
-std::string blob_of(const fs::path& file) {
+std::string linked_blob_of_file(const fs::path& file) {
   std::error_code error;
   const auto target = fs::read_symlink(file, error);
   return error ? "" : target.filename().string();
@@ -48,14 +48,14 @@ std::string blob_of(const fs::path& file) {
 
 CachedEntry describe_repository(const RepositoryName& name, const fs::path& folder) {
   CachedEntry entry{.repository = name, .folder = folder.string(), .revisions = {}};
-  for (const auto& blob : files_below(folder / "blobs")) {
+  for (const auto& blob : list_files_and_links_below(folder / "blobs")) {
     entry.bytes += file_size_or_zero(blob);
     if (blob.extension() == ".incomplete") entry.incomplete_bytes += file_size_or_zero(blob);
   }
   const auto refs = cached_refs(folder.string());
-  for (const auto& commit : commits_of(folder)) {
+  for (const auto& commit : cached_commits_of_repository(folder)) {
     CachedRevision revision{.commit = commit, .refs = {}};
-    for (const auto& file : files_below(folder / "snapshots" / commit)) {
+    for (const auto& file : list_files_and_links_below(folder / "snapshots" / commit)) {
       revision.bytes += file_size_or_zero(file);
       ++revision.files;
       if (!fs::is_symlink(file)) entry.bytes += file_size_or_zero(file);
@@ -80,14 +80,14 @@ std::uint64_t remove_file(const fs::path& path) {
 std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
                            bool (*selects)(const std::string& path)) {
   std::set<std::string> kept;  // blobs of other snapshots
-  for (const auto& other : commits_of(repository))
+  for (const auto& other : cached_commits_of_repository(repository))
     if (other != commit)
-      for (const auto& file : files_below(repository / "snapshots" / other))
-        kept.insert(blob_of(file));
+      for (const auto& file : list_files_and_links_below(repository / "snapshots" / other))
+        kept.insert(linked_blob_of_file(file));
   std::uint64_t bytes = 0;
-  for (const auto& file : files_below(repository / "snapshots" / commit)) {
+  for (const auto& file : list_files_and_links_below(repository / "snapshots" / commit)) {
     if (!selects(file.string())) continue;
-    const auto blob = blob_of(file);
+    const auto blob = linked_blob_of_file(file);
     bytes += remove_file(file);
     if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(repository / "blobs" / blob);
   }

@@ -99,7 +99,7 @@ bool stop_was_requested(const std::atomic<bool>* stop) {
 }
 
 // Sleeps in short steps, so that `stop` takes effect quickly.
-void sleep(double seconds, const std::atomic<bool>* stop) {
+void sleep_unless_stopped(double seconds, const std::atomic<bool>* stop) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
@@ -243,7 +243,7 @@ bool Backoff::wait_before_retry(const HttpResponse& response) {
   log::debug("{}; trying again in {:.1f} s",
              response.status == 0 ? response.fault : fmt::format("status {}", response.status),
              seconds);
-  sleep(seconds, stop_);
+  sleep_unless_stopped(seconds, stop_);
   return !stop_was_requested(stop_);
 }
 

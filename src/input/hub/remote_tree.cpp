@@ -92,7 +92,8 @@ void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
             more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-std::string tree_path(const std::string& repository_cache_folder, const std::string& commit) {
+std::string cached_tree_path(const std::string& repository_cache_folder,
+                             const std::string& commit) {
   return repository_cache_folder + "/trees/" + commit + ".json";
 }
 
@@ -180,7 +181,7 @@ std::vector<std::string> list_branches(const RepositoryName& repository) {
 
 std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
                                                 const std::string& commit) {
-  const auto path = tree_path(repository_cache_folder, commit);
+  const auto path = cached_tree_path(repository_cache_folder, commit);
   if (!path_exists(path)) return {};
   try {
     const Json json = load_json(path);
@@ -219,7 +220,7 @@ void write_cached_file_list(const std::string& repository_cache_folder, const st
     files[file.path] = entry;
   }
   make_folders(repository_cache_folder + "/trees");
-  write_file(tree_path(repository_cache_folder, commit),
+  write_file(cached_tree_path(repository_cache_folder, commit),
              Json{{"format_version", kTreeFormat}, {"files", files}}.dump(
                  1, ' ', false, Json::error_handler_t::replace));
 }

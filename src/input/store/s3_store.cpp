@@ -80,7 +80,7 @@ std::optional<Url> endpoint() {
   return {};
 }
 
-std::string region_of(const StoreAddress& address, bool has_endpoint) {
+std::string find_s3_region(const StoreAddress& address, bool has_endpoint) {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
     if (auto region = environment_variable(name); !region.empty()) return region;
   if (has_endpoint) return "us-east-1";
@@ -100,7 +100,7 @@ arrow::fs::S3Options s3_options_for(const StoreAddress& address) {
     options.scheme = own->scheme;
     options.endpoint_override = fmt::format("{}:{}", own->host, own->port);
   }
-  options.region = region_of(address, own.has_value());
+  options.region = find_s3_region(address, own.has_value());
   options.retry_strategy = std::make_shared<RetryStrategy>();
   options.connect_timeout = kConnectSeconds;
   options.request_timeout = kSilentSeconds;
@@ -150,14 +150,14 @@ class S3Store : public ObjectStore {
   }
 
   void remove(const std::string& name) override {
-    const auto response = send("DELETE", target_of(name));
+    const auto response = send("DELETE", request_target_of_object(name));
     if (!response.ok() && response.status != 404)
       throw_refused(response, "remove", object_address(name));
   }
 
  protected:
   bool try_conditional_put(const std::string& name, const std::string& content) override {
-    const auto response = send("PUT", target_of(name), content,
+    const auto response = send("PUT", request_target_of_object(name), content,
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
     // Status 409: another conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
@@ -179,7 +179,7 @@ class S3Store : public ObjectStore {
   }
 
  private:
-  std::string target_of(const std::string& name) const {
+  std::string request_target_of_object(const std::string& name) const {
     return "/" + percent_encode(path_of(name), "/");
   }
 

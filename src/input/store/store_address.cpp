@@ -16,7 +16,7 @@ namespace {
 constexpr char kExpected[] =
     "expected s3://bucket/path, gs://bucket/path, file:///path or a local path";
 
-std::string scheme_of(const std::string& text) {
+std::string url_scheme_of(const std::string& text) {
   const auto end = text.find("://");
   if (end == std::string::npos || end == 0) return "";
   auto scheme = text.substr(0, end);
@@ -26,7 +26,7 @@ std::string scheme_of(const std::string& text) {
   return valid ? scheme : "";
 }
 
-std::string without_slashes(std::string text) {
+std::string trim_slashes(std::string text) {
   while (text.ends_with('/')) text.pop_back();
   const auto begin = text.find_first_not_of('/');
   return begin == std::string::npos ? "" : text.substr(begin);
@@ -79,14 +79,14 @@ std::string StoreAddress::arrow_path() const {
 }
 
 std::optional<StoreAddress> parse_store_address(const std::string& text) {
-  const auto scheme = scheme_of(text);
+  const auto scheme = url_scheme_of(text);
   if (scheme.empty()) return {};
   const auto rest = text.substr(scheme.size() + 3);
   StoreAddress address;
   if (scheme == "file") {
     if (!rest.starts_with('/'))
       bad_input("{}: names a host; files are on this machine: file:///path", text);
-    address.path = without_slashes(rest);
+    address.path = trim_slashes(rest);
     if (address.path.empty()) bad_input("{}: has no path; {}", text, kExpected);
     check_path_components(address.path, text);
     return address;
@@ -99,7 +99,7 @@ std::optional<StoreAddress> parse_store_address(const std::string& text) {
   address.bucket = rest.substr(0, slash);
   if (address.bucket.empty() || address.bucket.find_first_of("@:?#") != std::string::npos)
     bad_input("{}: '{}' is no bucket; {}", text, address.bucket, kExpected);
-  if (slash != std::string::npos) address.path = without_slashes(rest.substr(slash));
+  if (slash != std::string::npos) address.path = trim_slashes(rest.substr(slash));
   if (!address.path.empty()) check_path_components(address.path, text);
   return address;
 }

@@ -26,7 +26,7 @@ constexpr char kSuffix[] = ".json";
 constexpr std::size_t kDigits = 8;
 
 // Returns all files in a folder except hidden ones, which are temporary.
-std::vector<std::string> files_in(const std::string& folder) {
+std::vector<std::string> list_visible_files(const std::string& folder) {
   std::vector<std::string> names;
   auto entries = fs::recursive_directory_iterator(folder);
   for (auto it = fs::begin(entries); it != fs::end(entries); ++it) {
@@ -190,7 +190,7 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
   StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
   std::set<std::string> in_store;
   for (const auto& file : upload.in_store) in_store.insert(file.name);
-  for (const auto& name : files_in(upload.folder)) {
+  for (const auto& name : list_visible_files(upload.folder)) {
     const bool left_out = !upload.without.empty() && name.starts_with(upload.without + "/");
     if (left_out || in_store.contains(name)) continue;
     manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});

@@ -90,7 +90,7 @@ bool is_file_of_split(std::string_view path, const std::string& split) {
 }
 
 // Returns the data files directly inside a folder ("" or "a/b/"), sorted.
-Paths files_in(const Paths& paths, const std::string& folder) {
+Paths data_files_in_folder(const Paths& paths, const std::string& folder) {
   Paths files;
   for (const auto& path : paths)
     if (path.starts_with(folder) && path.find('/', folder.size()) == std::string::npos &&
@@ -127,15 +127,15 @@ Paths keep_preferred_format(const Paths& files, const std::string& where) {
 Paths select_files_by_split_name(const Paths& paths, const std::string& base,
                                  const std::string& split, const std::string& where) {
   for (const auto& folder : {base + "data/", base}) {
-    auto files = files_in(paths, folder);
+    auto files = data_files_in_folder(paths, folder);
     std::erase_if(files, [&](const std::string& path) { return !is_file_of_split(path, split); });
     if (!files.empty()) return keep_preferred_format(files, where);
   }
   for (const auto& folder : {base + "data/" + split + "/", base + split + "/"})
-    if (const auto files = files_in(paths, folder); !files.empty())
+    if (const auto files = data_files_in_folder(paths, folder); !files.empty())
       return keep_preferred_format(files, where);
   // Files whose names do not mention a split belong to the train split.
-  const auto files = files_in(paths, base);
+  const auto files = data_files_in_folder(paths, base);
   const bool named = std::ranges::any_of(files, [](const std::string& path) {
     return is_file_of_split(path, "test") || is_file_of_split(path, "validation");
   });
@@ -214,7 +214,7 @@ Paths select_files_in_folder(const Paths& paths, const CorpusOptions& options,
 }
 
 // Returns all files below a folder, relative to it. Hidden folders are skipped.
-std::vector<std::string> files_below(const fs::path& folder) {
+std::vector<std::string> list_files_recursively(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; at != end; at.increment(error)) {
@@ -272,7 +272,7 @@ std::vector<std::string> find_corpus_files(const CorpusOptions& options) {
               options.path);
   if (!is_folder(options.path)) return {options.path};
   const auto card = (path / "README.md").string();
-  auto files = choose_split_files(files_below(path),
+  auto files = choose_split_files(list_files_recursively(path),
                                   path_exists(card) ? std::string(MappedFile(card).text()) : "",
                                   options, options.path);
   for (auto& file : files) file = (path / file).string();

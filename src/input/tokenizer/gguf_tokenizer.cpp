@@ -76,8 +76,8 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
   constexpr const char* kAdvice =
       "put the model's own tokenizer.json beside it and give the folder";
   if (!metadata.has(kPre))
-    bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
-              quote_text(kPre), kAdvice);
+    bad_input("{}: no {}, so that how text is cut into words is not known; {}",
+              metadata.source_path(), quote_text(kPre), kAdvice);
   const auto name = metadata.text(kPre);
   for (const auto& spec : kPreTokenizers) {
     if (name != spec.name) continue;
@@ -85,11 +85,11 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
       log::warn(
           "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
           "llama.cpp's and may not be the model's own: if you can, {}",
-          metadata.where(), quote_text(kPre), quote_text(name), kAdvice);
+          metadata.source_path(), quote_text(kPre), quote_text(name), kAdvice);
     return spec;
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.where(), quote_text(name),
+            metadata.source_path(), quote_text(name),
             fmt::join(project(kPreTokenizers, &PreTokenizerSpec::name), ", "), kAdvice);
 }
 
@@ -118,11 +118,11 @@ class GgufTokenizerReader {
   explicit GgufTokenizerReader(const GgufMetadata& metadata) : metadata_(metadata) {}
 
   TokenizerFile read() {
-    file_.path = metadata_.where();
+    file_.path = metadata_.source_path();
     const auto kind = metadata_.text("tokenizer.ggml.model");
     if (kind != "gpt2" && kind != "llama")
       bad_input("{}: the tokenizer {} is not one that qkscope knows; it reads gpt2 and llama",
-                metadata_.where(), quote_text(kind));
+                metadata_.source_path(), quote_text(kind));
     read_tokens();
     const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece();
     read_bos_eos(adds_bos);
@@ -138,7 +138,7 @@ class GgufTokenizerReader {
       if (!token.is_string()) metadata_.fail(kTokens, "a list of strings");
       auto text = token.get<std::string>();
       if (find_invalid_utf8(text) != std::string::npos)
-        bad_input("{}: token {} is not UTF-8", metadata_.where(), tokens_.size());
+        bad_input("{}: token {} is not UTF-8", metadata_.source_path(), tokens_.size());
       if (gemma && text.find_first_not_of(' ') == std::string::npos) {
         std::string marks;
         for (std::size_t i = 0; i < text.size(); ++i) marks += unicode::kSpaceMarkUtf8;
@@ -147,7 +147,7 @@ class GgufTokenizerReader {
       tokens_.push_back(std::move(text));
     }
     if (std::ssize(tokens_) > Vocabulary::kMaxId)
-      bad_input("{}: {} tokens, expected at most {}", metadata_.where(), tokens_.size(),
+      bad_input("{}: {} tokens, expected at most {}", metadata_.source_path(), tokens_.size(),
                 Vocabulary::kMaxId);
     for (std::size_t id = 0; id < tokens_.size(); ++id)
       file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
@@ -177,7 +177,7 @@ class GgufTokenizerReader {
       const auto id = file_.model.vocabulary.find(token);
       if (id < 0 || right.empty())
         bad_input("{}: the merge {} is not two tokens with a space between that make a third",
-                  metadata_.where(), quote_text(text));
+                  metadata_.source_path(), quote_text(text));
       return id;
     };
     const std::string both = std::string(left) + std::string(right);
@@ -217,8 +217,8 @@ class GgufTokenizerReader {
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
     if (!by_id && metadata_.list(kScores).size() != tokens_.size())
-      bad_input("{}: {} scores for {} tokens", metadata_.where(), metadata_.list(kScores).size(),
-                tokens_.size());
+      bad_input("{}: {} scores for {} tokens", metadata_.source_path(),
+                metadata_.list(kScores).size(), tokens_.size());
     std::vector<MergeCandidate> all;
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const Json score = by_id ? Json(-static_cast<double>(id)) : metadata_.list(kScores)[id];
@@ -240,8 +240,8 @@ class GgufTokenizerReader {
     constexpr std::size_t kLongest = 1024;  // bytes; published tokens have fewer than 100
     const std::string_view token = tokens_[id];
     if (token.size() > kLongest)
-      bad_input("{}: a token of {} bytes, expected at most {}", metadata_.where(), token.size(),
-                kLongest);
+      bad_input("{}: a token of {} bytes, expected at most {}", metadata_.source_path(),
+                token.size(), kLongest);
     const auto length = utf8::count_characters(token);
     std::vector<MergeCandidate> splits;
     std::size_t before = 0;  // characters left of the split
@@ -281,7 +281,8 @@ class GgufTokenizerReader {
     if (!metadata_.has(kTypes)) return;
     const Json& types = metadata_.list(kTypes);
     if (types.size() != tokens_.size())
-      bad_input("{}: {} types for {} tokens", metadata_.where(), types.size(), tokens_.size());
+      bad_input("{}: {} types for {} tokens", metadata_.source_path(), types.size(),
+                tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       if (!types[id].is_number_integer()) metadata_.fail(kTypes, "a list of integers");
       const auto type = types[id].get<std::int64_t>();
