@@ -124,7 +124,7 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
 
 RotationFrequencyPeak FrequencySearch::strongest_rotation(
     std::span<const std::complex<double>> units) {
-  spectrum_.compute(units);
+  spectrum_.transform_values(units);
   const auto peaks = peaks_above_threshold();
   const double step = spectrum_.frequency_step();
   const auto in_band = [&](double k) {

@@ -179,7 +179,7 @@ void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nu
   signal.reserve(as_index(order.rows()));
   for (const auto offset : order.offsets())
     signal.push_back(PhaseTable::complex_product(phase[offset], back));
-  spectrum.compute(signal);
+  spectrum.transform_values(signal);
 }
 
 }  // namespace
@@ -255,7 +255,7 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
   for (double& y : centred) y *= scale;
   const std::vector<std::complex<double>> scaled(centred.begin(), centred.end());
   const LowFrequencySums slow(order, centred);
-  spectrum.compute(scaled);
+  spectrum.transform_values(scaled);
   const auto height = periodogram(slow, spectrum);
   // If a peak lies midway between two grid points, R^2 at these points is 0.64 of the peak.
   constexpr double kPeakThreshold = 0.6;

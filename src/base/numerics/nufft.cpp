@@ -267,8 +267,9 @@ NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand ba
   set_block_offsets();
 }
 
-std::shared_ptr<const NufftTables> NufftTables::cached(std::size_t size, std::int64_t tokens,
-                                                       FrequencyBand band) {
+std::shared_ptr<const NufftTables> NufftTables::find_or_make_cached(std::size_t size,
+                                                                    std::int64_t tokens,
+                                                                    FrequencyBand band) {
   static std::mutex mutex;
   static std::map<std::tuple<std::size_t, std::int64_t, double, double>,
                   std::shared_ptr<const NufftTables>>
@@ -353,8 +354,8 @@ void NufftTables::set_block_offsets() {
 
 Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
     : tokens_(tokens_per_spread_point(band.high, length)),
-      tables_(
-          NufftTables::cached(fft_size_for(to_double(length) / tokens_per_point()), tokens_, band)),
+      tables_(NufftTables::find_or_make_cached(fft_size_for(to_double(length) / tokens_per_point()),
+                                               tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * NufftTables::kMarginBlocks),
       largest_(4 * (fft().block_count() + 1)) {
@@ -384,7 +385,7 @@ void Nufft::spread(std::span<const std::complex<double>> values) {
   }
 }
 
-void Nufft::compute(std::span<const std::complex<double>> values) {
+void Nufft::transform_values(std::span<const std::complex<double>> values) {
   spread(values);
   highest_ = 0;
   fft().forward(

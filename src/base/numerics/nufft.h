@@ -42,8 +42,9 @@ struct NufftTables {
   // The grid to which rows are spread has five points per `tokens` positions.
   NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band);
   // Returns cached tables; one instance per process and set of arguments.
-  static std::shared_ptr<const NufftTables> cached(std::size_t size, std::int64_t tokens,
-                                                   FrequencyBand band);
+  static std::shared_ptr<const NufftTables> find_or_make_cached(std::size_t size,
+                                                                std::int64_t tokens,
+                                                                FrequencyBand band);
 
   bool is_inside_band(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
   // On small grids, the deconvolution gains of neighbouring points differ too much to be shared.
@@ -86,7 +87,7 @@ class Nufft {
   Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band);
 
   // Transforms `values`, shape (offsets).
-  void compute(std::span<const std::complex<double>> values);
+  void transform_values(std::span<const std::complex<double>> values);
 
   double frequency_step() const { return tables_->step; }
   double origin() const { return to_double(middle_) * tokens_per_point(); }

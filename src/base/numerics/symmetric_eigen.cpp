@@ -248,7 +248,7 @@ class QlIteration {
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
 
-  void run() {
+  void find_eigenvalues() {
     const auto size = d_.size();
     for (std::size_t i = 0; i < size; ++i)
       for (int sweeps = 0;; ++sweeps) {
@@ -434,7 +434,7 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
   Tridiagonal tridiagonal(matrix);
   std::vector<double> axes = tridiagonal.make_q_transposed();
   const PaddedRows rows = tridiagonal.view(axes);
-  QlIteration(tridiagonal.diagonal, tridiagonal.off_diagonal, rows).run();
+  QlIteration(tridiagonal.diagonal, tridiagonal.off_diagonal, rows).find_eigenvalues();
 
   const auto& values = tridiagonal.diagonal;
   std::vector<std::size_t> order(n);
@@ -455,7 +455,7 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   Tridiagonal tridiagonal(matrix);
   Eigenpairs result{tridiagonal.diagonal, Matrix(count, matrix.cols)};
   std::vector<double> off_diagonal = tridiagonal.off_diagonal;
-  QlIteration(result.values, off_diagonal, {}).run();
+  QlIteration(result.values, off_diagonal, {}).find_eigenvalues();
   std::ranges::sort(result.values, std::greater<>());
   InverseIteration inverse(tridiagonal);
   for (std::int64_t i = 0; i < count; ++i)

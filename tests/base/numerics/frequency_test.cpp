@@ -144,7 +144,7 @@ TEST(Nufft, AgreesWithTheReference) {
     const auto offsets = random_positions(1 + random.below(600), length, random);
     const auto values = noise(offsets.size(), random);
     Nufft spectrum(offsets, length, {0, highest});
-    spectrum.compute(values);
+    spectrum.transform_values(values);
     double energy = 0;
     for (const auto& value : values) energy += std::norm(value);
     const auto last = static_cast<std::int64_t>(highest / spectrum.frequency_step());
@@ -165,7 +165,7 @@ TEST(Nufft, FindsAllPointsAboveTheThreshold) {
       Random random(11);
       const auto offsets = random_positions(400, length, random);
       Nufft spectrum(offsets, length, band);
-      spectrum.compute(noise(offsets.size(), random));
+      spectrum.transform_values(noise(offsets.size(), random));
       std::vector<PeakCandidate> found;
       const float least = 0.5F * spectrum.max_power_in_band();
       spectrum.find_peaks_above(least, 0, found);
