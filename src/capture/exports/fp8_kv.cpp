@@ -61,8 +61,8 @@ std::vector<float> absolute_maxima(const HeadMoments& moments) {
 }
 
 // Adds the tensor "NAME_scale" of one layer and, with --queries, its zero point.
-void add_scale(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
-               const HeadMoments& moments) {
+void add_scale_tensor(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
+                      const HeadMoments& moments) {
   auto largest = absolute_maxima(moments);
   const bool per_head = options.strategy == "attn_head";
   if (!per_head) largest = {*std::ranges::max_element(largest)};
@@ -126,7 +126,7 @@ std::map<std::string, std::string> weight_map(const std::string& folder,
 }
 
 // Links every file of the checkpoint except the files that the export writes itself.
-void link_files(const std::string& from, const std::string& to) {
+void link_checkpoint_files(const std::string& from, const std::string& to) {
   for (const auto& name : entry_names(from)) {
     if (name == "config.json" || name == kWeightIndexFile || name == kScalesFile) continue;
     const auto link = fs::path(to) / (name == kSingleFile ? kLinkedSingleFile : name);
@@ -166,8 +166,9 @@ std::string export_fp8_kv(const ExportInput& input) {
   OwnedTensors scales;
   for (const auto layer : input.statistics().layers) {
     const auto add = [&](const char* letter, VectorKind kind, VectorStage stage) {
-      add_scale(scales, input.options(), fmt::format("{}{}.self_attn.{}", prefix, layer, letter),
-                input.moments(kind, stage, layer, "all"));
+      add_scale_tensor(scales, input.options(),
+                       fmt::format("{}{}.self_attn.{}", prefix, layer, letter),
+                       input.moments(kind, stage, layer, "all"));
     };
     if (input.options().queries) add("q", VectorKind::query, VectorStage::post);
     add("k", VectorKind::key, VectorStage::post);
@@ -184,7 +185,7 @@ std::string export_fp8_kv(const ExportInput& input) {
   prepare_output_folder(input.options(), folder);
   if (fs::equivalent(folder, from))
     bad_input("{}: is the checkpoint itself; give another --out", folder);
-  link_files(from, folder);
+  link_checkpoint_files(from, folder);
   write_safetensors(folder + "/" + kScalesFile, scales.all(), {{"format", "pt"}});
   const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
   write_file(folder + "/" + kWeightIndexFile, index.dump(2) + "\n");

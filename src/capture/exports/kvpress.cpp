@@ -11,7 +11,7 @@ namespace qkscope {
 namespace {
 
 // Returns a tensor of zeros. Cross-attention layers have no statistics, so their rows stay zero.
-Tensor zeros(const Shape& shape) {
+Tensor make_zero_tensor(const Shape& shape) {
   Tensor tensor(shape);
   std::fill_n(tensor.data<float>(), tensor.size(), 0.0f);
   return tensor;
@@ -43,8 +43,8 @@ std::string export_expected_attention(const ExportInput& input) {
   input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
   const auto dim = input.head_dim();
-  Tensor mean = zeros({input.layers(), input.heads(), dim});
-  Tensor covariance = zeros({input.layers(), input.heads(), dim, dim});
+  Tensor mean = make_zero_tensor({input.layers(), input.heads(), dim});
+  Tensor covariance = make_zero_tensor({input.layers(), input.heads(), dim, dim});
   for (const auto layer : input.statistics().layers) {
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "body");
     float* const means = mean.data<float>() + layer * input.heads() * dim;
@@ -73,7 +73,7 @@ std::string export_expected_attention(const ExportInput& input) {
 std::string export_q_filters(const ExportInput& input) {
   const auto dim = input.head_dim();
   const auto group = input.heads_per_key();
-  Tensor filters = zeros({input.layers(), input.key_heads(), dim});
+  Tensor filters = make_zero_tensor({input.layers(), input.key_heads(), dim});
   for (const auto layer : input.statistics().layers) {
     const auto moments = input.moments(VectorKind::query, VectorStage::post, layer, "all");
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {

@@ -131,7 +131,7 @@ class TorchFile {
   // inside the archive.
   std::string write(const std::string& name, const OrderedJson& value) {
     pickle_ = {op::kProto, '\x02'};
-    put(value);
+    write_pickled_value(value);
     pickle_ += op::kStop;
     ZipFile zip;
     zip.add(name + "/data.pkl", pickle_);
@@ -143,17 +143,17 @@ class TorchFile {
   }
 
  private:
-  void put(const OrderedJson& value) {
+  void write_pickled_value(const OrderedJson& value) {
     if (value.is_object()) {
       pickle_ += {op::kEmptyDict, op::kMark};
       for (const auto& [key, item] : value.items()) {
         put_text(key);
-        put(item);
+        write_pickled_value(item);
       }
       pickle_ += op::kSetItems;
     } else if (value.is_array()) {
       pickle_ += {op::kEmptyList, op::kMark};
-      for (const auto& item : value) put(item);
+      for (const auto& item : value) write_pickled_value(item);
       pickle_ += op::kAppends;
     } else if (value.is_string()) {
       put_text(value.get<std::string>());
@@ -247,7 +247,7 @@ std::vector<std::int64_t> rotated_layers(const ExportInput& input) {
   return layers;
 }
 
-OrderedJson metadata_of(const ExportInput& input, const ExportRope& rope) {
+OrderedJson export_metadata(const ExportInput& input, const ExportRope& rope) {
   auto sampled = OrderedJson::array();
   for (const auto layer : rotated_layers(input))
     for (std::int64_t head = 0; head < input.heads(); ++head)
@@ -298,7 +298,7 @@ void append_floats(std::string& out, std::span<const float> values) {
 std::string export_triattention_statistics(const ExportInput& input) {
   input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
-  const OrderedJson value = {{"metadata", metadata_of(input, input.common_rope())},
+  const OrderedJson value = {{"metadata", export_metadata(input, input.common_rope())},
                              {"stats", query_statistics_by_head(input)}};
   const auto& path = input.options().out;
   prepare_output_file(input.options(), path);

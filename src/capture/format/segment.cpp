@@ -125,7 +125,7 @@ std::uint64_t SegmentWriter::finish_checksum() {
 SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
     : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
   if (!file_.is_open()) system_error("read", path, errno);
-  struct stat status {};
+  struct stat status = {};
   if (::fstat(file_.number(), &status) != 0) system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (size_ < sizeof kSegmentMagic + sizeof trailer_) throw_damaged();

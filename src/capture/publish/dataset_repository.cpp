@@ -47,7 +47,7 @@ struct UploadAction {
   std::uint64_t chunk = 0;                    // bytes per part
 };
 
-struct Upload {
+struct PlannedUpload {
   FileToPublish file;
   UploadAction action;
 };
@@ -91,9 +91,10 @@ HttpRequest lfs_post(const Url& url, const Json& body) {
   return request;
 }
 
-std::vector<Upload> request_upload_actions(const HubClient& client, const Repository& repository,
-                                           const std::string& branch,
-                                           std::span<const FileToPublish> files) {
+std::vector<PlannedUpload> request_upload_actions(const HubClient& client,
+                                                  const Repository& repository,
+                                                  const std::string& branch,
+                                                  std::span<const FileToPublish> files) {
   Json objects = Json::array();
   std::map<std::string, const FileToPublish*> by_sum;
   for (const auto& file : files) {
@@ -110,7 +111,7 @@ std::vector<Upload> request_upload_actions(const HubClient& client, const Reposi
   const auto answer = parse_response(response, url);
   if (!answer.is_object() || !answer.contains("objects") || !answer["objects"].is_array())
     failure("{}: expected a list of objects", url.without_query());
-  std::vector<Upload> uploads;
+  std::vector<PlannedUpload> uploads;
   translate_response_errors(url, [&] {
     for (const auto& object : answer["objects"]) {
       const auto found = by_sum.find(object.value("oid", ""));
@@ -124,7 +125,7 @@ std::vector<Upload> request_upload_actions(const HubClient& client, const Reposi
 
 class FileUploader {
  public:
-  FileUploader(const HubClient& client, const Upload& upload,
+  FileUploader(const HubClient& client, const PlannedUpload& upload,
                std::function<void(std::uint64_t)> progress)
       : client_(client), upload_(upload), progress_(std::move(progress)) {}
 
@@ -183,7 +184,7 @@ class FileUploader {
   }
 
   const HubClient& client_;
-  const Upload& upload_;
+  const PlannedUpload& upload_;
   std::function<void(std::uint64_t)> progress_;
 };
 

@@ -18,7 +18,8 @@ constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
 
 // Returns the path of a segment with another suffix, such as 00000007.state for 00000007.seg.
-std::string with_suffix(const Journal& journal, const std::string& segment, const char* suffix) {
+std::string segment_path_with_suffix(const Journal& journal, const std::string& segment,
+                                     const char* suffix) {
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }
 
@@ -40,7 +41,8 @@ class DocumentCursor {
     file_.reset();
     const auto& entries = journal_->entries();
     while (!file_ && next_ < entries.size()) {
-      const auto path = with_suffix(*journal_, entries[next_++].segment, layout::kDocumentsSuffix);
+      const auto path =
+          segment_path_with_suffix(*journal_, entries[next_++].segment, layout::kDocumentsSuffix);
       if (path_exists(path)) file_.emplace(path);
       if (file_ && file_->at_end()) file_.reset();
     }
@@ -97,9 +99,10 @@ void StatsPartWriter::flush() {
   if (examples_.empty()) return;
   JournalEntry entry;
   entry.segment = segment_name(journal_.entries().size());
-  save_stats_state(with_suffix(journal_, entry.segment, layout::kStateSuffix), state_);
+  save_stats_state(segment_path_with_suffix(journal_, entry.segment, layout::kStateSuffix), state_);
   if (!documents_.empty())
-    save_documents(with_suffix(journal_, entry.segment, layout::kDocumentsSuffix), documents_);
+    save_documents(segment_path_with_suffix(journal_, entry.segment, layout::kDocumentsSuffix),
+                   documents_);
   SegmentWriter segment(journal_.segment_path(entry.segment), journal_.manifest().groups.size());
   for (const auto& example : examples_) {
     segment.add_example(example);
@@ -110,8 +113,8 @@ void StatsPartWriter::flush() {
   journal_.append_entry(entry);
   const auto& entries = journal_.entries();
   if (entries.size() > kKeptStates)
-    fs::remove(with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
-                           layout::kStateSuffix));
+    fs::remove(segment_path_with_suffix(journal_, entries[entries.size() - kKeptStates - 1].segment,
+                                        layout::kStateSuffix));
   examples_.clear();
   documents_.clear();
   saved_ = Clock::now();
@@ -119,7 +122,7 @@ void StatsPartWriter::flush() {
 
 StatsRunState load_last_stats_state(const Journal& journal) {
   return load_stats_state(
-      with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
+      segment_path_with_suffix(journal, journal.entries().back().segment, layout::kStateSuffix));
 }
 
 std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts) {

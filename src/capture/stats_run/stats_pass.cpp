@@ -40,7 +40,9 @@ class StatsPass::Moments : public MomentConsumer {
   }
   bool has_shift() const { return !request_.shift->empty(); }
   void begin_batch() { next_ = 0; }
-  void run() { pass_.backend_->add_moments(activation_buffer_of_kind(kind_), request_, *this); }
+  void accumulate_batch() {
+    pass_.backend_->add_moments(activation_buffer_of_kind(kind_), request_, *this);
+  }
 
   void add(const LayerMoments& part) override {
     if (pass_.buffered_ != nullptr) {
@@ -105,7 +107,7 @@ class StatsPass::Attention : public AttentionConsumer {
       request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
   }
 
-  void run() {
+  void accumulate_batch() {
     std::vector<std::int64_t> documents;
     for (const auto example : pass_.prepared_->sequence)
       documents.push_back(pass_.prepared_->examples[example].record.key);
@@ -332,7 +334,7 @@ void StatsPass::count_documents_and_rows() {
 
 void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
   for (const auto& moments : moments_)
-    if (moments->matches(stage, layer)) moments->run();
+    if (moments->matches(stage, layer)) moments->accumulate_batch();
 }
 
 void StatsPass::before_rotation(Backend& backend, std::int64_t layer) {
@@ -349,7 +351,7 @@ void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
   const auto index = layer_index(layer);
   if (plan_.config.stats.exact_rows > 0) add_exact_key_counts(backend, index);
-  attention_[as_index(index)]->run();
+  attention_[as_index(index)]->accumulate_batch();
 }
 
 std::int64_t StatsPass::layer_index(std::int64_t layer) const {

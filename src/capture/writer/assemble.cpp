@@ -101,7 +101,7 @@ class CaptureAssembler::HeadFiles {
         index = segment->read_block_index(group_);
       }
       segment->read_block(index[examples.index_in_segment()], heads_,
-                          manifest_->head_dim_of(group()), block);
+                          manifest_->head_dim_of(head_group()), block);
       if (!block.positions.empty()) append(block);
     }
     segments_ = segments.parts().front().entries().size();
@@ -114,18 +114,19 @@ class CaptureAssembler::HeadFiles {
   void discard() { *this = HeadFiles(*manifest_, group_, heads_); }
 
  private:
-  const HeadGroup& group() const { return manifest_->groups[group_]; }
+  const HeadGroup& head_group() const { return manifest_->groups[group_]; }
   void create(const std::string& folder) {
     for (std::size_t i = 0; i < heads_.count; ++i) {
-      const auto head = group().heads[heads_.first + i];
-      const auto path = head_file_path(folder, manifest_->head_id(group(), head));
+      const auto head = head_group().heads[heads_.first + i];
+      const auto path = head_file_path(folder, manifest_->head_id(head_group(), head));
       make_folders(parent_folder(path));
       writers_.push_back(std::make_unique<HeadWriter>(
-          path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim_of(group())),
-                                  .token_strings = manifest_->token_strings,
-                                  .example_keys = true,
-                                  .row_group_size = manifest_->row_group_size,
-                                  .metadata = manifest_->file_metadata(group(), head)}));
+          path,
+          HeadWriterOptions{.head_dim = static_cast<int>(manifest_->head_dim_of(head_group())),
+                            .token_strings = manifest_->token_strings,
+                            .example_keys = true,
+                            .row_group_size = manifest_->row_group_size,
+                            .metadata = manifest_->file_metadata(head_group(), head)}));
     }
   }
 
@@ -143,7 +144,7 @@ class CaptureAssembler::HeadFiles {
                            .example_id = ids,
                            .position = block.positions,
                            .vectors = std::span(block.vectors).subspan(i * of_head, of_head),
-                           .sliding_window = group().window,
+                           .sliding_window = head_group().window,
                            .token_str = block.token_strings,
                            .example_key = keys});
     rows_ += std::ssize(buckets);

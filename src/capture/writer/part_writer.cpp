@@ -88,7 +88,7 @@ class CaptureObserver : public Observer {
     }
   }
 
-  const CapturedBatch::BatchTotals& count() const { return count_; }
+  const CapturedBatch::BatchTotals& batch_totals() const { return count_; }
   double seconds() const { return seconds_; }  // spent in see()
 
  private:
@@ -159,7 +159,7 @@ CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedB
   const auto start = Clock::now();
   run(prepared.batch, observer);
   observer.check_complete();
-  auto count = observer.count();
+  auto count = observer.batch_totals();
   count.forward_seconds = seconds_since(start);
   // A GPU computes while rows are stored; on the CPU, storing rows delays the forward pass.
   if (plan.backend.device.kind == Device::Kind::cpu) count.forward_seconds -= observer.seconds();
