@@ -71,8 +71,8 @@ class LastLogitsObserver : public Observer {
   Tensor logits_;
 };
 
-void check_options(std::span<const std::vector<std::int32_t>> prompts,
-                   const GenerateOptions& options) {
+void check_generate_options(std::span<const std::vector<std::int32_t>> prompts,
+                            const GenerateOptions& options) {
   if (prompts.empty()) bad_input("generate: there is no prompt");
   for (std::size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty()) bad_input("generate: prompt {} has no tokens; one is needed", i);
@@ -227,7 +227,7 @@ std::vector<std::int32_t> end_tokens(const Model& model) {
 std::vector<Generated> generate(const Model& model,
                                 std::span<const std::vector<std::int32_t>> prompts,
                                 const GenerateOptions& options) {
-  translate_exceptions([&] { check_options(prompts, options); });
+  translate_exceptions([&] { check_generate_options(prompts, options); });
   try {
     return generate_all(model, prompts, options);
   } catch (const std::bad_alloc&) {  // other exceptions are Errors or come from a callback

@@ -104,7 +104,7 @@ std::string load_error_text(const fs::path& file, std::string_view error) {
   return fmt::format("{} cannot be loaded: {}", file.string(), error);
 }
 
-LoadedCudaModule load(const fs::path& file, const CudaDriver& driver) {
+LoadedCudaModule load_cuda_module(const fs::path& file, const CudaDriver& driver) {
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {nullptr, load_error_text(file, ::dlerror())};
   const auto* stamp = static_cast<const char*>(::dlsym(library, kCudaModuleStamp));
@@ -161,7 +161,7 @@ CudaDriver probe_driver(const std::string& library) {
 LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver) {
   for (const auto& file : files) {
     std::error_code error;
-    if (fs::exists(file, error)) return load(fs::absolute(file), driver);
+    if (fs::exists(file, error)) return load_cuda_module(fs::absolute(file), driver);
   }
   return {nullptr, fmt::format("this package has no part for NVIDIA GPUs ({} does not exist; a "
                                "build with nvcc makes it)",

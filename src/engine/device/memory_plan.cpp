@@ -129,7 +129,7 @@ std::int64_t largest_layer_elements(const ModelConfig& model) {
   return largest;
 }
 
-std::string bytes_text(std::int64_t bytes) {
+std::string format_non_negative_bytes(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
@@ -138,7 +138,8 @@ std::string bytes_text(std::int64_t bytes) {
   bad_input(
       "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
       "fewer new tokens",
-      sequences, sequences == 1 ? "text" : "texts", positions, bytes_text(bytes), bytes_text(room));
+      sequences, sequences == 1 ? "text" : "texts", positions, format_non_negative_bytes(bytes),
+      format_non_negative_bytes(room));
 }
 
 }  // namespace
@@ -263,8 +264,8 @@ DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& optio
   const auto activations = activation_bytes(model, rows, options);
   streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;
   log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
-             bytes_text(weight_bytes(streams_)), streams_ ? " (streamed)" : "",
-             bytes_text(activations), rows, bytes_text(limit_));
+             format_non_negative_bytes(weight_bytes(streams_)), streams_ ? " (streamed)" : "",
+             format_non_negative_bytes(activations), rows, format_non_negative_bytes(limit_));
   check_rows_fit(rows);
 }
 
@@ -295,8 +296,9 @@ void DeviceBudget::check_rows_fit(std::int64_t rows) const {
   bad_input(
       "device memory: {} tokens at a time need {} for weights{}{} and {} for activations, {} may "
       "be used; {}",
-      rows, bytes_text(weights), streams_ ? " (streamed)" : "",
-      caches > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
+      rows, format_non_negative_bytes(weights), streams_ ? " (streamed)" : "",
+      caches > 0 ? " and cached keys and values" : "", format_non_negative_bytes(activations),
+      format_non_negative_bytes(limit_),
       longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
                                 "tokenizer.max_length",
                                 longest)

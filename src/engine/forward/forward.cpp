@@ -40,7 +40,7 @@ class ForwardPass {
       embed();
     else
       backend_.set_residual(options_.residual);
-    drop_rows(options_.start_at_layer - 1);
+    drop_unneeded_rows(options_.start_at_layer - 1);
     run_layers();
     unembed();
     backend_.finish_pass();
@@ -58,11 +58,11 @@ class ForwardPass {
 
   void embed() {
     backend_.embed();
-    show({Stage::embed}, ActivationBuffer::residual);
+    show_to_observer({Stage::embed}, ActivationBuffer::residual);
     if (config_.per_layer.width > 0) backend_.embed_per_layer_inputs();
     if (!config_.learned_positions()) return;
     backend_.embed_positions();
-    show({Stage::pos_embed}, ActivationBuffer::update);
+    show_to_observer({Stage::pos_embed}, ActivationBuffer::update);
     backend_.add_update_to_residual();
   }
 
@@ -78,15 +78,15 @@ class ForwardPass {
 
   void run_layer(std::int64_t layer) {
     const auto& config = config_.layers[as_index(layer)];
-    show({Stage::resid_pre, layer}, ActivationBuffer::residual);
+    show_to_observer({Stage::resid_pre, layer}, ActivationBuffer::residual);
     show_inputs(layer);
     if (config_.parallel_residual) backend_.keep_layer_input();
 
     if (config.mixer == Mixer::none)
-      drop_rows(layer);
+      drop_unneeded_rows(layer);
     else
       mix_tokens(layer);
-    show({Stage::resid_mid, layer}, ActivationBuffer::residual);
+    show_to_observer({Stage::resid_mid, layer}, ActivationBuffer::residual);
     if (plan_.ends_before({Stage::mlp_in, layer})) return;
     if (config.mlp && !transform_rows(layer)) return;
     if (plan_.ends_before({Stage::per_layer_out, layer})) return;
@@ -95,13 +95,13 @@ class ForwardPass {
       show_update({Stage::per_layer_out, layer});
     }
     if (config_.layer_scalars) backend_.scale_residual();
-    show({Stage::resid_post, layer}, ActivationBuffer::residual);
+    show_to_observer({Stage::resid_post, layer}, ActivationBuffer::residual);
   }
 
   void mix_tokens(std::int64_t layer) {
     show_scale({Stage::ln1_scale, layer});
     backend_.normalize(NormSite::before_attention);
-    show({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
+    show_to_observer({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
     if (config_.layers[as_index(layer)].has_attention())
       run_attention(layer);
     else
@@ -111,7 +111,7 @@ class ForwardPass {
   // Runs the MLP or the experts of a layer. Returns false if the pass ends before their output.
   bool transform_rows(std::int64_t layer) {
     normalize_mlp_input(layer);
-    show({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
+    show_to_observer({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::router_logits, layer})) return false;
     if (config_.layers[as_index(layer)].experts) choose_experts_of_rows(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return false;
@@ -125,7 +125,7 @@ class ForwardPass {
   void run_attention(std::int64_t layer) {
     if (plan_.ends_before({Stage::kv_latent, layer})) return;
     if (config_.has_latent_attention()) backend_.project_latents();
-    show({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
+    show_to_observer({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
     if (plan_.ends_before({Stage::q, layer})) return;
     queries_and_keys(layer);
     const bool beside = config_.layers[as_index(layer)].attention_beside;
@@ -144,12 +144,12 @@ class ForwardPass {
   void run_mixer(std::int64_t layer) {
     compute_mixer(layer);
     if (plan_.ends_before({Stage::mixer_out, layer})) return;
-    drop_rows(layer);
+    drop_unneeded_rows(layer);
     project_mixer(layer);
   }
 
   void compute_mixer(std::int64_t layer) {
-    show({Stage::mixer_in, layer}, ActivationBuffer::normalized);
+    show_to_observer({Stage::mixer_in, layer}, ActivationBuffer::normalized);
     const HookPoint state{Stage::mixer_state, layer};
     if (plan_.ends_before(state)) return;
     const auto rows = observer_.wants(state) ? state_rows(state) : std::vector<std::int64_t>();
@@ -165,7 +165,7 @@ class ForwardPass {
   }
 
   void show_update(HookPoint output) {
-    show(output, ActivationBuffer::update);
+    show_to_observer(output, ActivationBuffer::update);
     if (edits(output)) backend_.add_update_to_residual();
   }
 
@@ -185,17 +185,17 @@ class ForwardPass {
     for (const auto& [buffer, heads] : projected_)
       backend_.edit_buffer(buffer, [&heads = heads](TensorView all) { replace_heads(heads, all); });
     projected_.clear();
-    show({Stage::q, layer}, ActivationBuffer::q);
-    show({Stage::k, layer}, ActivationBuffer::k);
-    if (!config_.v_norm) show({Stage::v, layer}, ActivationBuffer::v);
+    show_to_observer({Stage::q, layer}, ActivationBuffer::q);
+    show_to_observer({Stage::k, layer}, ActivationBuffer::k);
+    if (!config_.v_norm) show_to_observer({Stage::v, layer}, ActivationBuffer::v);
     if (config_.qk_norm) backend_.normalize_heads();
-    if (config_.v_norm) show({Stage::v, layer}, ActivationBuffer::v);
-    show({Stage::q_normed, layer}, ActivationBuffer::q);
-    show({Stage::k_normed, layer}, ActivationBuffer::k);
+    if (config_.v_norm) show_to_observer({Stage::v, layer}, ActivationBuffer::v);
+    show_to_observer({Stage::q_normed, layer}, ActivationBuffer::q);
+    show_to_observer({Stage::k_normed, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
     backend_.apply_rope();
-    show({Stage::rot_q, layer}, ActivationBuffer::q);
-    show({Stage::rot_k, layer}, ActivationBuffer::k);
+    show_to_observer({Stage::rot_q, layer}, ActivationBuffer::q);
+    show_to_observer({Stage::rot_k, layer}, ActivationBuffer::k);
     if (statistics_ != nullptr) statistics_->after_rotation(backend_, layer);
   }
 
@@ -204,11 +204,11 @@ class ForwardPass {
     const HookPoint pattern{Stage::pattern, layer};
     if (observer_.wants(scores) || observer_.wants(pattern)) show_scores(scores, pattern);
     if (plan_.ends_before({Stage::z, layer})) return;
-    drop_rows(layer);
+    drop_unneeded_rows(layer);
     backend_.attend();
     if (needs_attention_statistics()) statistics_->after_attention(backend_, layer);
     if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
-    show({Stage::z, layer}, ActivationBuffer::z);
+    show_to_observer({Stage::z, layer}, ActivationBuffer::z);
   }
 
   void show_scores(HookPoint scores, HookPoint pattern) {
@@ -234,10 +234,10 @@ class ForwardPass {
 
   void choose_experts_of_rows(std::int64_t layer) {
     backend_.project_router();
-    show({Stage::router_logits, layer}, ActivationBuffer::router_logits);
+    show_to_observer({Stage::router_logits, layer}, ActivationBuffer::router_logits);
     backend_.choose_experts();
-    show({Stage::expert_weights, layer}, ActivationBuffer::expert_weights);
-    show({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
+    show_to_observer({Stage::expert_weights, layer}, ActivationBuffer::expert_weights);
+    show_to_observer({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
   }
 
   // Runs the MLP in chunks of rows, or in one chunk if an observer reads or edits its activations.
@@ -251,10 +251,10 @@ class ForwardPass {
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const auto count = std::min(chunk, rows - begin);
       backend_.project_gate_up(begin, count);
-      show({Stage::mlp_pre, layer}, ActivationBuffer::gate);
-      show({Stage::mlp_pre_linear, layer}, ActivationBuffer::up);
+      show_to_observer({Stage::mlp_pre, layer}, ActivationBuffer::gate);
+      show_to_observer({Stage::mlp_pre_linear, layer}, ActivationBuffer::up);
       backend_.apply_gate(count);
-      show({Stage::mlp_post, layer}, ActivationBuffer::gate);
+      show_to_observer({Stage::mlp_post, layer}, ActivationBuffer::gate);
       if (!plan_.ends_before({Stage::mlp_out, layer}))
         backend_.project_down(begin, count, addition);
     }
@@ -262,13 +262,13 @@ class ForwardPass {
 
   void unembed() {
     if (plan_.ends_before({Stage::final_scale})) return;
-    drop_rows(config_.n_layers);
+    drop_unneeded_rows(config_.n_layers);
     show_scale({Stage::final_scale});
     backend_.normalize(NormSite::after_layers);
-    show({Stage::final_normalized}, ActivationBuffer::normalized);
+    show_to_observer({Stage::final_normalized}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::logits})) return;
     backend_.project_logits();
-    show({Stage::logits}, ActivationBuffer::logits);
+    show_to_observer({Stage::logits}, ActivationBuffer::logits);
   }
 
   bool wants_derived(HookPoint point) const {
@@ -365,7 +365,7 @@ class ForwardPass {
     return backend_.model().weights.layers[as_index(layer)];
   }
 
-  void drop_rows(std::int64_t layer) {
+  void drop_unneeded_rows(std::int64_t layer) {
     if (plan_.drops_rows_in(layer)) backend_.keep_rows(plan_.last_rows());
   }
 
@@ -380,7 +380,7 @@ class ForwardPass {
 
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
-  void show(HookPoint point, ActivationBuffer buffer) {
+  void show_to_observer(HookPoint point, ActivationBuffer buffer) {
     if (!has_hook_point(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);

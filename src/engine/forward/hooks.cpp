@@ -124,8 +124,8 @@ void check_attention_layer(const ModelConfig& model, const std::string& pattern)
   }
 }
 
-void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
-                 std::string_view where) {
+void check_indices_in_range(std::span<const std::int64_t> chosen, std::int64_t count,
+                            std::string_view what, std::string_view where) {
   for (const auto number : chosen)
     if (number < 0 || number >= count)
       bad_input("observer: {} {} of {} is not there; found {}, numbered from 0", what, number,
@@ -135,16 +135,16 @@ void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::
 void check_selection(const ModelConfig& model, const Observer& observer, HookPoint point,
                      std::int64_t rows) {
   if (is_score_stage(point.stage))
-    return check_range(observer.score_rows(), rows, "row", hook_name(point));
+    return check_indices_in_range(observer.score_rows(), rows, "row", hook_name(point));
   if (!can_be_edited(point.stage) && observer.edits(point))
     bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
               point.stage == Stage::result        ? "attn.hook_z"
               : point.stage == Stage::mixer_state ? "mixer.hook_in"
                                                   : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
-  if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
+  if (!chosen_rows.empty()) check_indices_in_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty())
-    check_range(heads, activation_head_count(model, point), "head", hook_name(point));
+    check_indices_in_range(heads, activation_head_count(model, point), "head", hook_name(point));
 }
 
 std::vector<HookPoint> select_hook_points(const ModelConfig& model, bool derived) {

@@ -52,7 +52,7 @@ class WeightBinder {
         check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
   }
 
-  ModelWeights bind() {
+  ModelWeights bind_all_weights() {
     ModelWeights weights;
     const auto embedding = prefix_.backbone + embedding_tensor_name(model_);
     const bool stored = checkpoint_ == nullptr || checkpoint_->has(embedding);
@@ -79,7 +79,7 @@ class WeightBinder {
   }
 
   std::vector<TensorSpec> list_expected_tensors() {
-    bind();
+    bind_all_weights();
     return std::move(specs_);
   }
 
@@ -411,17 +411,19 @@ class WeightBinder {
     }
     Linear one;
     if (names.mxfp4) {
-      const auto blocks = slice(read_bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      const auto blocks =
+          slice_first_dimension(read_bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
       one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
-      one.weight.block_scales = slice(read_bytes(name + "_scales"), expert);
+      one.weight.block_scales = slice_first_dimension(read_bytes(name + "_scales"), expert);
     } else {
       const auto all = read_matrix(name);
-      one.weight = {slice(all.values, expert), all.scale};
-      if (names.transposed) one.weight.values = transposed(one.weight.values);
+      one.weight = {slice_first_dimension(all.values, expert), all.scale};
+      if (names.transposed) one.weight.values = transposed_view(one.weight.values);
     }
     if (model_.experts.bias) {
       one.bias.resize(as_index(one.weight.out()));
-      convert_to_float32(slice(checkpoint_->tensor(name + "_bias"), expert), one.bias);
+      convert_to_float32(slice_first_dimension(checkpoint_->tensor(name + "_bias"), expert),
+                         one.bias);
     }
     return one;
   }
@@ -440,7 +442,7 @@ class WeightBinder {
   }
 
   // Returns slice `index` of the first dimension: shape (a, ...) becomes (...).
-  static ConstTensorView slice(ConstTensorView all, std::int64_t index) {
+  static ConstTensorView slice_first_dimension(ConstTensorView all, std::int64_t index) {
     Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
                   : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
                                     : Shape{all.dim(1), all.dim(2), all.dim(3)};
@@ -503,11 +505,11 @@ class WeightBinder {
   Linear bind_linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
     const bool flip = model_.names.transposed;
     auto weight = bind_matrix(name + ".weight", flip ? Shape{in, out} : Shape{out, in});
-    if (flip && !weight.values.empty()) weight.values = transposed(weight.values);
+    if (flip && !weight.values.empty()) weight.values = transposed_view(weight.values);
     return {weight, bias ? bind_vector(name + ".bias", {out}) : std::vector<float>{}};
   }
 
-  static ConstTensorView transposed(ConstTensorView v) {
+  static ConstTensorView transposed_view(ConstTensorView v) {
     return strided_view(v, 0, {v.dim(1), v.dim(0)}, {1, v.dim(1)});
   }
 
@@ -618,12 +620,12 @@ std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoi
       if (const auto& info = checkpoint.info(name); is_float8(info)) widened += float32_bytes(info);
   }
   // Binding is skipped for block-scaled tensors, because it would convert them to float32.
-  if (widened == 0) binder.bind();
+  if (widened == 0) binder.bind_all_weights();
   return widened;
 }
 
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
-  return WeightBinder(model, checkpoint).bind();
+  return WeightBinder(model, checkpoint).bind_all_weights();
 }
 
 }  // namespace qkscope

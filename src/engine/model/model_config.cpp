@@ -104,7 +104,7 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
 
 // Limits the widths so that parameter counts fit into int64: a layer has up to seven width x width
 // matrices.
-void check_widths(const ModelConfig& model, const ConfigReader& config) {
+void check_matrix_widths(const ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kWidest = 1 << 24;
   const auto check = [&](const char* what, std::int64_t width) {
     if (width > kWidest)
@@ -127,8 +127,8 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-void check_sizes(const ModelConfig& model, const ConfigReader& config) {
-  check_widths(model, config);
+void check_model_sizes(const ModelConfig& model, const ConfigReader& config) {
+  check_matrix_widths(model, config);
   if (model.activation == Activation::xielu && model.gated_mlp())
     bad_input(
         "{}: activation 'xielu' is supported where the MLP has no gate, and a {} model has one",
@@ -318,7 +318,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   read_quantization(model, top);
   model.stored_dtype = text.string(
       "dtype", text.string("torch_dtype", top.string("dtype", top.string("torch_dtype", ""))));
-  check_sizes(model, text);
+  check_model_sizes(model, text);
   return model;
 }
 

@@ -97,8 +97,8 @@ TensorNaming find_tensor_naming(const ModelConfig& model, const std::set<std::st
             fmt::join(marks, ", "), fmt::join(kBackbones, ", "));
 }
 
-void check_missing(const ModelConfig& model, const std::set<std::string>& present,
-                   const TensorNaming& prefix, const std::string& where) {
+void check_no_tensor_missing(const ModelConfig& model, const std::set<std::string>& present,
+                             const TensorNaming& prefix, const std::string& where) {
   std::vector<std::string> missing;
   for (const auto& spec : expected_tensors(model, prefix)) {
     const bool stands_in =
@@ -157,7 +157,7 @@ TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std:
   auto prefix = find_tensor_naming(model, present, where);
   prefix.experts = find_expert_naming(model, present, prefix.backbone);
   prefix.mixer = find_mixer_naming(model, present, prefix.backbone);
-  check_missing(model, present, prefix, where);
+  check_no_tensor_missing(model, present, prefix, where);
   refuse_unknown_tensors(model, present, prefix, where);
   return prefix;
 }

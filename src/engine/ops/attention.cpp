@@ -246,7 +246,8 @@ void softmax(const AttentionInput& input, std::int64_t head, std::span<const flo
 
 // Calls body(index of the output row, head, row of q) for each head and each selected row.
 template <typename Body>
-void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
+void for_each_head_and_row(const AttentionInput& input, std::span<const std::int64_t> rows,
+                           Body body) {
   const auto count = static_cast<std::int64_t>(rows.size());
   parallel_for(input.q.dim(1) * count, [&](std::int64_t index) {
     body(index, index / count, rows[as_index(index % count)]);
@@ -324,7 +325,7 @@ void attention(const AttentionInput& input, TensorView z,
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern) {
   const auto keys = as_index((scores.empty() ? pattern : scores).dim(2));
-  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+  for_each_head_and_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;
     buffer.resize(keys);
     const auto row_scores = scores.empty() ? std::span(buffer) : pattern_row(scores, index);
@@ -336,7 +337,7 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
 void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
                        ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
-  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+  for_each_head_and_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     const auto edited = compute_edited_pattern(input, head, row, pattern_row(scores, index), {});
     std::ranges::copy(edited.pattern, pattern_row(pattern, index).begin());
   });
@@ -344,7 +345,7 @@ void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t
 
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z) {
-  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+  for_each_head_and_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     const auto edited = compute_edited_pattern(input, head, row, pattern_row(scores, index),
                                                pattern_row(pattern, index));
     if (edited.changed) add_weighted_sum_of_values(input, head, row, edited.pattern, z);

@@ -21,7 +21,7 @@ constexpr std::int64_t kGatesPerTask = 1 << 14;  // each costs an exponential
 
 // Calls body(values, count) for ranges of a contiguous tensor, in parallel.
 template <typename Body>
-void for_each_range(TensorView x, std::int64_t elements_per_task, Body body) {
+void for_each_element_range(TensorView x, std::int64_t elements_per_task, Body body) {
   QKSCOPE_ASSERT(x.is_contiguous());
   float* values = x.data<float>();
   parallel_for_ranges(x.size(), elements_per_task, [&](std::int64_t begin, std::int64_t end) {
@@ -34,7 +34,7 @@ template <typename GateRange>
 void gate_elements(ConstTensorView gate, ConstTensorView up, TensorView out, GateRange gate_range) {
   QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous());
-  for_each_range(out, kGatesPerTask, [&](float* o, std::int64_t count) {
+  for_each_element_range(out, kGatesPerTask, [&](float* o, std::int64_t count) {
     const auto begin = o - out.data<float>();
     gate_range(gate.data<float>() + begin, up.data<float>() + begin, count, o);
   });
@@ -116,40 +116,40 @@ void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTens
 }
 
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x) {
-  for_each_range(x, kGatesPerTask, [&](float* values, std::int64_t count) {
+  for_each_element_range(x, kGatesPerTask, [&](float* values, std::int64_t count) {
     rows::activate(activation, xielu, values, count);
   });
 }
 
 void clip(TensorView x, double limit) {
   QKSCOPE_ASSERT(limit > 0.0);
-  for_each_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
+  for_each_element_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::clip(values, count, static_cast<float>(limit));
   });
 }
 
 void scale_by(TensorView x, double factor) {
-  for_each_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
+  for_each_element_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::scale(values, count, static_cast<float>(factor));
   });
 }
 
 void add_update(TensorView residual, ConstTensorView update) {
   QKSCOPE_ASSERT(residual.shape() == update.shape() && update.is_contiguous());
-  for_each_range(residual, kElementsPerTask, [&](float* values, std::int64_t count) {
+  for_each_element_range(residual, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::add(values, update.data<float>() + (values - residual.data<float>()), count);
   });
 }
 
 void multiply_elements(TensorView x, ConstTensorView y) {
   QKSCOPE_ASSERT(x.shape() == y.shape() && y.is_contiguous());
-  for_each_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
+  for_each_element_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::multiply(values, y.data<float>() + (values - x.data<float>()), count);
   });
 }
 
 void soft_cap(TensorView logits, double cap) {
-  for_each_range(logits, kElementsPerTask, [&](float* values, std::int64_t count) {
+  for_each_element_range(logits, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::soft_cap(values, count, static_cast<float>(cap));
   });
 }

@@ -45,7 +45,7 @@ float replace_nan_by_infinity(float logit) {
 
 // Sets the selection scores of experts outside the best groups to -infinity. Groups are ranked by
 // the sum of their two highest scores, or by the highest one; ties go to the lower group.
-void exclude_groups(std::vector<float>& selection, const ExpertsConfig& config) {
+void exclude_low_scored_groups(std::vector<float>& selection, const ExpertsConfig& config) {
   const auto size = std::ssize(selection) / config.groups;
   std::vector<float> group_scores;
   for (auto first = selection.begin(); first != selection.end(); first += size) {
@@ -101,7 +101,7 @@ void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
     selection.assign(l, l + experts);  // the same order as that of the scores
     if (config.groups > 1) selection = scores;
     for (std::size_t e = 0; e < bias.size(); ++e) selection[e] = scores[e] + bias[e];
-    if (config.groups > 1) exclude_groups(selection, config);
+    if (config.groups > 1) exclude_low_scored_groups(selection, config);
     order.resize(as_index(experts));
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + k, order.end(),

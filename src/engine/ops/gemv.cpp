@@ -242,8 +242,8 @@ void multiply_block(const WeightProduct& product, TileOutput& output, DType dtyp
 }
 
 // Multiplies one tile with weights in their stored type. `rest`: number of outputs after this tile.
-void multiply_stored(const WeightProduct& product, std::int64_t first, std::int64_t count,
-                     std::int64_t rest) {
+void multiply_stored_weights(const WeightProduct& product, std::int64_t first, std::int64_t count,
+                             std::int64_t rest) {
   const auto& weight = product.weight;
   const auto dtype = weight.values.dtype();
   const auto size = static_cast<std::int64_t>(dtype_size(dtype));
@@ -262,7 +262,8 @@ void multiply_stored(const WeightProduct& product, std::int64_t first, std::int6
 
 // Computes up to kGroup outputs with weights that need conversion: FP8, MXFP4, or (in, out)
 // storage.
-void multiply_widened(const WeightProduct& product, std::int64_t first, std::int64_t count) {
+void multiply_widened_weights(const WeightProduct& product, std::int64_t first,
+                              std::int64_t count) {
   thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;
   outputs.reserve(kGroup / kTile);
@@ -291,9 +292,9 @@ void multiply(const WeightProduct& product, std::int64_t first, std::int64_t cou
   for (std::int64_t done = 0; done < count; done += step) {
     const auto outputs = std::min(step, count - done);
     if (stored)
-      multiply_stored(product, first + done, outputs, count - done - outputs);
+      multiply_stored_weights(product, first + done, outputs, count - done - outputs);
     else
-      multiply_widened(product, first + done, outputs);
+      multiply_widened_weights(product, first + done, outputs);
   }
 }
 

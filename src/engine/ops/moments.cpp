@@ -31,7 +31,7 @@ class HeadMomentAccumulator {
     part_ = empty_moments(shape_);
     part_.positions = positions;
     load(chunk);
-    centre(chunk);
+    subtract_channel_means(chunk);
     add_powers(chunk);
     add_products(chunk);
     merge(chunk.first ? sums_.first : sums_.body, part_);
@@ -84,7 +84,7 @@ class HeadMomentAccumulator {
     }
   }
 
-  void centre(const PositionChunk& chunk) {
+  void subtract_channel_means(const PositionChunk& chunk) {
     for (std::int64_t r = 0; r < chunk.rows(); ++r)
       for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[as_index(j)];
   }

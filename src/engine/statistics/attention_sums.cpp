@@ -32,7 +32,7 @@ constexpr Exclusion kExclusions[] = {{"", false, false},
                                      {"_nobos_nocur", true, true}};
 
 // Attention mass and pair counts of one TransformerLens pattern in one document.
-struct Pattern {
+struct PatternMass {
   const char* name;
   double mass;           // on all pairs of the pattern
   double mass_column_0;  // on pattern pairs with key 0
@@ -42,7 +42,8 @@ struct Pattern {
   double pairs_diagonal;
 };
 
-std::vector<Pattern> head_patterns(const PatternPairCounts& pairs, std::span<const double> sums) {
+std::vector<PatternMass> head_patterns(const PatternPairCounts& pairs,
+                                       std::span<const double> sums) {
   const auto sum = [&](NearKeyColumn column) {
     return sums[as_index(AttentionColumnLayout::offset(column))];
   };
@@ -55,7 +56,7 @@ std::vector<Pattern> head_patterns(const PatternPairCounts& pairs, std::span<con
            count(pairs.ind), 0.0, count(pairs.ind_self)}};
 }
 
-void pattern_scores(const Pattern& pattern, double tokens, double column_0, double diagonal,
+void pattern_scores(const PatternMass& pattern, double tokens, double column_0, double diagonal,
                     std::span<double> mul, std::span<double> abs) {
   for (std::size_t e = 0; e < std::size(kExclusions); ++e) {
     const auto& out = kExclusions[e];

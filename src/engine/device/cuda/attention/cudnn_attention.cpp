@@ -40,7 +40,7 @@ void* nvrtc_library() {
 }
 
 template <typename Function>
-Function* find_function(void* library, const std::string& file, const char* name) {
+Function* find_library_function(void* library, const std::string& file, const char* name) {
   auto* function = library == nullptr ? nullptr : ::dlsym(library, name);
   if (function == nullptr) failure("{}: the function {} is not on this machine", file, name);
   return reinterpret_cast<Function*>(function);
@@ -285,12 +285,12 @@ bool CudnnAttention::attend(const AttentionArguments& a) {
 // to the library that was opened.
 #define QKSCOPE_FORWARD_CUDNN(result, name, parameters, ...)                        \
   result name parameters {                                                          \
-    return qkscope::cuda::find_function<decltype(name)>(                            \
+    return qkscope::cuda::find_library_function<decltype(name)>(                    \
         qkscope::cuda::cudnn_library(), qkscope::cuda::kCudnn, #name)(__VA_ARGS__); \
   }
 #define QKSCOPE_FORWARD_NVRTC(name, parameters, ...)                                \
   nvrtcResult name parameters {                                                     \
-    return qkscope::cuda::find_function<decltype(name)>(                            \
+    return qkscope::cuda::find_library_function<decltype(name)>(                    \
         qkscope::cuda::nvrtc_library(), qkscope::cuda::kNvrtc, #name)(__VA_ARGS__); \
   }
 

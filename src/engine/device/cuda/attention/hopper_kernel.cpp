@@ -8,7 +8,8 @@ namespace {
 // each tile is masked.
 constexpr std::int64_t kLongText = 8192;
 
-const HopperKernelInstance* kernel_for(const HopperHeadShape& head, std::int64_t longest) {
+const HopperKernelInstance* choose_hopper_kernel(const HopperHeadShape& head,
+                                                 std::int64_t longest) {
   static const auto long_texts = hopper_kernel_instance<false, 64, 192, 128>();
   static const HopperKernelInstance kernels[] = {
       hopper_kernel_instance<false, 64, 128, 128>(),
@@ -31,13 +32,13 @@ const HopperKernelInstance* kernel_for(const HopperHeadShape& head, std::int64_t
 }  // namespace
 
 int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest) {
-  const auto* kernel = kernel_for(head, longest);
+  const auto* kernel = choose_hopper_kernel(head, longest);
   return kernel != nullptr ? kernel->tile_rows : 0;
 }
 
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream) {
-  const auto* kernel =
-      kernel_for({arguments.d_head, arguments.d_value, arguments.softcap > 0}, arguments.longest);
+  const auto* kernel = choose_hopper_kernel(
+      {arguments.d_head, arguments.d_value, arguments.softcap > 0}, arguments.longest);
   return kernel != nullptr ? kernel->attend(arguments, stream) : cudaErrorNotSupported;
 }
 

@@ -40,7 +40,7 @@ bool fits_free_gpu_memory(std::int64_t bytes) {
 }
 
 // Number of rows per step when a whole activation is copied in several steps.
-std::int64_t rows_per_piece(const DeviceView& view) {
+std::int64_t rows_per_copy_step(const DeviceView& view) {
   return std::max<std::int64_t>(1, kPieceBytes / kFloatBytes / (view.heads * view.width));
 }
 
@@ -126,7 +126,7 @@ bool ActivationCopier::put(const float* values, const DeviceView& view) {
 
 bool ActivationCopier::holds_same_floats(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
-  const auto step = rows_per_piece(view);
+  const auto step = rows_per_copy_step(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
     if (!are_bytes_equal(gather_row_range(view, begin, count), values + begin * row,
@@ -157,7 +157,7 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
   const auto element = dtype_size(dtype);
   const auto row = view.heads * view.width;
   const auto row_bytes = as_index(row) * element;
-  const auto step = std::min(rows_per_piece(view), view.rows);
+  const auto step = std::min(rows_per_copy_step(view), view.rows);
   auto* host = host_piece_.reserve(step * static_cast<std::int64_t>(row_bytes), "an activation");
   auto* to = whole.view().bytes();
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
@@ -183,7 +183,7 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
 
 void ActivationCopier::put(ConstTensorView values, const DeviceView& view) {
   const auto row = view.heads * view.width;
-  const auto step = std::min(rows_per_piece(view), view.rows);
+  const auto step = std::min(rows_per_copy_step(view), view.rows);
   auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloatBytes, "an activation"));
   auto* host = host_piece_.reserve(step * row * kFloatBytes, "an activation");
   const auto element = element_bytes(view.dtype);

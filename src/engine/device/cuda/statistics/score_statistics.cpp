@@ -25,9 +25,10 @@ struct ResultLayout {
   std::int64_t bytes() const { return max_logit_offset() + cells * heads * 4; }
 };
 
-LayerAttentionSums read_result(const ResultLayout& layout,
-                               const std::vector<DocumentBucketCell>& cells, std::int64_t documents,
-                               std::int64_t buckets, const std::byte* bytes) {
+LayerAttentionSums read_attention_sums(const ResultLayout& layout,
+                                       const std::vector<DocumentBucketCell>& cells,
+                                       std::int64_t documents, std::int64_t buckets,
+                                       const std::byte* bytes) {
   auto attention = empty_attention_statistics(documents, layout.heads, buckets, layout.columns);
   const auto* sum = reinterpret_cast<const double*>(bytes);
   const auto* square = reinterpret_cast<const double*>(bytes + layout.squared_sums_offset());
@@ -306,7 +307,7 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
   if (request.layout.all_keys) add_all_keys(sums, request, key_sums);
   results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,
                  documents = std::ssize(batch_->sequences)](const std::byte* bytes) {
-    sink->add(read_result(layout, *cells, documents, buckets, bytes));
+    sink->add(read_attention_sums(layout, *cells, documents, buckets, bytes));
   });
 }
 
