@@ -76,7 +76,8 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
 }
 
 // Chunks of 64 tokens have four matrices in a gated delta net and two in Mamba 2, which has them in
-// bfloat16 only. A short convolution has projections and outputs alone.
+// bfloat16 only. A short convolution has projections and outputs alone. Kimi Delta Attention has
+// one decay per key channel, gates of its own, and a buffer for their latents.
 TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
   ModelConfig model;
   model.d_model = 64;
@@ -103,6 +104,10 @@ TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
   const MixerConfig convolution{
       .kind = Mixer::short_convolution, .value_heads = 1, .d_value = 64, .taps = 3};
   EXPECT_EQ(mixer_bytes(convolution, DType::bf16), 128 * (2 * (5 * 64 + 2 + 8) + 8));
+  const MixerConfig kimi{
+      .kind = Mixer::kimi_delta, .key_heads = 2, .value_heads = 2, .d_key = 128, .d_value = 64};
+  EXPECT_EQ(mixer_bytes(kimi, DType::bf16),
+            128 * (2 * (2 * 640 + 3 * 128 + 2 + 256 + 128 + 8) + 4 * (2 + 256)));
   EXPECT_EQ(cuda_mixer_state_bytes(mixer), 2 * 4 * (3 * 384 + 128 * 128));
   EXPECT_EQ(cuda_mixer_state_bytes(convolution), 2 * 4 * 2 * 64);
 }

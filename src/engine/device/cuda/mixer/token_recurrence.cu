@@ -43,14 +43,20 @@ __global__ void token_kernel(MixerArguments a) {
                head / (c.value_heads / c.key_heads) * c.d_key;
   const T* v = static_cast<const T*>(a.qkv) + s.begin * a.channels + 2 * a.key_width +
                head * c.d_value + column;
-  const bool corrects = c.kind == Mixer::gated_delta;  // what the state predicts is taken off v
+  const bool corrects = a.has_delta_rule;  // what the state predicts is taken off v
   const float scale = corrects ? rsqrtf(static_cast<float>(c.d_key)) : 1.0f;
   const float skip = a.vectors.skip == nullptr ? 0.0f : a.vectors.skip[head];
   std::int64_t wanted = 0;
   while (wanted < a.state_row_count && a.state_rows[wanted] < s.begin) ++wanted;
   for (std::int64_t row = s.begin; row < s.begin + s.length;
        ++row, k += a.channels, v += a.channels) {
-    const float decay = expf(a.log_decays[row * heads + head]);
+    float decay = 1.0f;
+    if (a.channel_decays == nullptr) {
+      decay = expf(a.log_decays[row * heads + head]);
+    } else {
+      const float* const decays = a.channel_decays + (row * heads + head) * c.d_key;
+      visit_state([&](float& x, int key) { x *= decays[key]; });
+    }
     const float value = inside ? to_float(*v) : 0.0f;
     float predicted = 0.0f, output = 0.0f;
     if (corrects) {
