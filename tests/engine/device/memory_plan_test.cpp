@@ -112,6 +112,21 @@ TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
   EXPECT_EQ(cuda_mixer_state_bytes(convolution), 2 * 4 * 2 * 64);
 }
 
+// Latents of keys and queries and the part of the keys that all heads share, also without RoPE.
+TEST(MemoryPlan, LatentsAreCountedWithoutRope) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.n_layers = 2;
+  model.layers.resize(2);
+  const BackendOptions gpu{.device = {Device::Kind::cuda, 0}, .dtype = DType::bf16};
+  const auto plain = activation_bytes(model, 100, gpu);
+  model.latent = {.kv_rank = 12, .q_rank = 8, .d_value = 16, .d_shared = 6};
+  EXPECT_EQ(activation_bytes(model, 100, gpu), plain + 2 * 100 * (12 + 8 + 6));
+}
+
 // Gemma 4 on a GPU: q, k and v, z and the MLP of the widest layers, keys that later layers use, and
 // per-layer inputs, whose embedding is never streamed.
 TEST(MemoryPlan, LayersOfDifferentWidthsAreCounted) {
