@@ -157,16 +157,14 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
   const auto& mixer = model.mixer;
-  const auto d_value = mixer.kind == Mixer::gated_delta ? mixer.d_value : 0;
-  std::string missing;
-  if (mixer.kind == Mixer::kimi_delta)
-    missing = fmt::format("{}s", mixer_name(mixer.kind));
-  else if (std::max(mixer.d_key, d_value) > kCudaWidestKeys)
-    missing = fmt::format("{}s of wide heads", mixer_name(mixer.kind));
-  if (device.kind == Device::Kind::cpu || missing.empty()) return;
-  bad_input("device {}: {} models have {}, for which there is no CUDA kernel; use --device cpu{}",
-            device_name(device), model.family, missing,
-            model.has_equal_heads() ? ", or engine: transformers for captures and statistics" : "");
+  const auto d_value = mixer.has_delta_rule() ? mixer.d_value : 0;
+  const bool is_wide = std::max(mixer.d_key, d_value) > kCudaWidestKeys;
+  if (device.kind == Device::Kind::cpu || !is_wide) return;
+  bad_input(
+      "device {}: {} models have {}s of wide heads, for which there is no CUDA kernel; use "
+      "--device cpu{}",
+      device_name(device), model.family, mixer_name(mixer.kind),
+      model.has_equal_heads() ? ", or engine: transformers for captures and statistics" : "");
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {

@@ -74,12 +74,15 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
 
 // Returns the bytes of a mixer: projections, convolved q, k and v, output and its kept rows, rates,
 // decays, and chunks, which are at most twice as many as full ones. A short convolution has no
-// convolved q, k and v, but its projections are as wide as k, v and z.
+// convolved q, k and v, but its projections are as wide as k, v and z. Gates of low rank share a
+// buffer for their latents.
 std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& mixer = model.mixer;
-  const auto width = 2 * mixer.channels() + 3 * mixer.value_width() + 2 * mixer.value_heads + 8;
+  const auto latent = mixer.gate_rank() > 0 ? std::max(mixer.d_key, mixer.d_value) : 0;
+  const auto width = 2 * mixer.channels() + 3 * mixer.value_width() + mixer.value_heads +
+                     mixer.decays() + latent + 8;
   const auto chunks = runs_in_cuda_chunks(mixer, dtype) ? 2 * rows / kCudaRecurrenceChunk : 0;
-  return rows * (width * element_size(dtype) + 8 * mixer.value_heads) +
+  return rows * (width * element_size(dtype) + 4 * (mixer.value_heads + mixer.decays())) +
          chunks * mixer.value_heads * (cuda_chunk_matrix_bytes(mixer) + kCudaChunkFactorBytes);
 }
 
@@ -97,9 +100,7 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
     d_mlp = std::max(d_mlp, model.d_mlp_of(layer));
     if (std::ranges::count(model.layers, i, &LayerConfig::kv_layer) > 0) shared += kv;
   }
-  const auto latents = model.has_latent_attention()
-                           ? model.latent.q_rank + model.latent.kv_rank + rotary_elements(model)
-                           : 0;
+  const auto latents = model.latent.q_rank + model.latent.kv_rank + model.latent.d_shared;
   const bool keeps_updates = !model.names.post_attention_norm.empty() ||
                              !model.names.post_mlp_norm.empty() || model.learned_positions() ||
                              model.experts.count > 0;

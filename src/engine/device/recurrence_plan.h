@@ -8,7 +8,7 @@
 
 namespace qkscope {
 
-// Widest head of keys, and of values of a gated delta net, and tokens per chunk.
+// Widest head of keys, and of values of the delta rule, and tokens per chunk.
 constexpr std::int64_t kCudaWidestKeys = 256;
 constexpr std::int64_t kCudaRecurrenceChunk = 64;
 // Returns whether sequences of at least one chunk run on tensor cores. States and products of q and

@@ -101,9 +101,9 @@ TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
 // The greedy text of the CPU, in float32.
 TEST(CudaCache, GeneratesWhatTheCpuDoes) {
   NEEDS_A_GPU();
-  for (const auto* name :
-       {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text", "qwen3_next",
-        "olmo_hybrid", "lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h", "gemma4_text"}) {
+  for (const auto* name : {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text",
+                           "qwen3_next", "olmo_hybrid", "lfm2", "falcon_h1", "granitemoehybrid",
+                           "nemotron_h", "gemma4_text", "kimi_linear"}) {
     const auto prompt = random_ids(9, 40, 11);
     GenerateOptions options;
     options.max_new_tokens = 25;

@@ -33,9 +33,9 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
   for (const auto& [family, computation] :
        {std::pair("falcon_h1", "Mamba 2 layers of wide heads"),
         std::pair("qwen3_next", "gated delta nets of wide heads"),
-        std::pair("kimi_linear", "Kimi Delta Attention layers")}) {
+        std::pair("kimi_linear", "Kimi Delta Attention layers of wide heads")}) {
     auto model = load_model(golden_path(family));
-    if (model.config.mixer.kind != Mixer::kimi_delta) model.config.mixer.d_key = 257;
+    model.config.mixer.d_key = 257;
     EXPECT_NO_THROW(make_backend(model));
     EXPECT_EQ(bad_input_message([&] {
                 make_backend(model, {.device = {Device::Kind::cuda, 0}});
@@ -48,8 +48,8 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
   }
 }
 
-TEST(Device, ModelsWhoseHeadsDifferByLayerRunOnCuda) {
-  for (const auto* family : {"gemma4_text", "gemma4_equal_heads"})
+TEST(Device, ModelsWhoseLayersDifferRunOnCuda) {
+  for (const auto* family : {"gemma4_text", "gemma4_equal_heads", "kimi_linear"})
     EXPECT_NO_THROW(
         check_model_runs_on({Device::Kind::cuda, 0}, load_model(golden_path(family)).config))
         << family;

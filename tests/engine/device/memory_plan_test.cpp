@@ -76,7 +76,8 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
 }
 
 // Chunks of 64 tokens have four matrices in a gated delta net and two in Mamba 2, which has them in
-// bfloat16 only. A short convolution has projections and outputs alone.
+// bfloat16 only. A short convolution has projections and outputs alone. Kimi Delta Attention has
+// one decay per key channel, gates of its own, and a buffer for their latents.
 TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
   ModelConfig model;
   model.d_model = 64;
@@ -103,8 +104,27 @@ TEST(MemoryPlan, MixersOfEveryKindAreCounted) {
   const MixerConfig convolution{
       .kind = Mixer::short_convolution, .value_heads = 1, .d_value = 64, .taps = 3};
   EXPECT_EQ(mixer_bytes(convolution, DType::bf16), 128 * (2 * (5 * 64 + 2 + 8) + 8));
+  const MixerConfig kimi{
+      .kind = Mixer::kimi_delta, .key_heads = 2, .value_heads = 2, .d_key = 128, .d_value = 64};
+  EXPECT_EQ(mixer_bytes(kimi, DType::bf16),
+            128 * (2 * (2 * 640 + 3 * 128 + 2 + 256 + 128 + 8) + 4 * (2 + 256)));
   EXPECT_EQ(cuda_mixer_state_bytes(mixer), 2 * 4 * (3 * 384 + 128 * 128));
   EXPECT_EQ(cuda_mixer_state_bytes(convolution), 2 * 4 * 2 * 64);
+}
+
+// Latents of keys and queries and the part of the keys that all heads share, also without RoPE.
+TEST(MemoryPlan, LatentsAreCountedWithoutRope) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.n_layers = 2;
+  model.layers.resize(2);
+  const BackendOptions gpu{.device = {Device::Kind::cuda, 0}, .dtype = DType::bf16};
+  const auto plain = activation_bytes(model, 100, gpu);
+  model.latent = {.kv_rank = 12, .q_rank = 8, .d_value = 16, .d_shared = 6};
+  EXPECT_EQ(activation_bytes(model, 100, gpu), plain + 2 * 100 * (12 + 8 + 6));
 }
 
 // Gemma 4 on a GPU: q, k and v, z and the MLP of the widest layers, keys that later layers use, and

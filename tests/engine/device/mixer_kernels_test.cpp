@@ -1,5 +1,5 @@
-// Kernels of gated delta nets, Mamba 2 and short convolutions against engine/ops, which has its own
-// reference.
+// Kernels of gated delta nets, Kimi Delta Attention, Mamba 2 and short convolutions against
+// engine/ops, which has its own reference.
 #include "engine/device/cuda/mixer/mixer_kernels.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "base/core/numbers.h"
 #include "device_buffer.h"
 #include "engine/device/recurrence_plan.h"
+#include "engine/ops/linear.h"
 #include "engine/ops/mixer.h"
 
 namespace qkscope {
@@ -179,19 +180,19 @@ void expect_near(const MixerConfig& c, DType dtype, const RunPass& run, const Mi
 struct RecurrenceInput {
   std::vector<float> qkv;  // (rows, channels) values of the element type; q and k of unit length
   std::vector<float> rates;
-  std::vector<float> log_decays;
+  std::vector<float> log_decays;  // (rows, decays)
 };
 
 RecurrenceInput random_input(const MixerConfig& c, DType dtype) {
   RecurrenceInput input{random_values(kRows * c.channels(), 1),
                         random_values(kRows * c.value_heads, 2),
-                        random_values(kRows * c.value_heads, 3, 2.0f)};
+                        random_values(kRows * c.decays(), 3, 2.0f)};
   for (std::int64_t row = 0; row < kRows; ++row)
     for (std::int64_t head = 0; head < 2 * c.key_heads; ++head) {
       float* const x = input.qkv.data() + row * c.channels() + head * c.d_key;
       float squares = 0.0f;
       for (std::int64_t i = 0; i < c.d_key; ++i) squares += x[i] * x[i];
-      const float length = c.kind == Mixer::gated_delta ? std::sqrt(squares) : 1.0f;
+      const float length = c.has_delta_rule() ? std::sqrt(squares) : 1.0f;
       for (std::int64_t i = 0; i < c.d_key; ++i) x[i] /= length;
     }
   input.qkv = decoded(encoded(input.qkv, dtype), dtype);
@@ -202,12 +203,12 @@ RecurrenceInput random_input(const MixerConfig& c, DType dtype) {
 
 MixerResult recurrence_on_cpu(const MixerConfig& c, RecurrenceInput input) {
   for (std::int64_t i = 0; i < std::ssize(input.qkv); ++i)
-    if (c.kind == Mixer::gated_delta && i % c.channels() < c.key_width())
+    if (c.has_delta_rule() && i % c.channels() < c.key_width())
       input.qkv[as_index(i)] /= std::sqrt(static_cast<float>(c.d_key));
   auto result = empty_result(c);
   linear_recurrence(
       {c, view_of(input.qkv, {kRows, c.channels()}), view_of(input.rates, {kRows, c.value_heads}),
-       view_of(input.log_decays, {kRows, c.value_heads}), kSequences, kStateRows},
+       view_of(input.log_decays, {kRows, c.decays()}), kSequences, kStateRows},
       {view_of(result.states, c.state_shape(std::ssize(kStateRows)))},
       view_of(result.output, {kRows, c.value_heads, c.d_value}));
   return result;
@@ -224,20 +225,23 @@ class RecurrenceKernel : public GpuTest<testing::TestWithParam<std::tuple<DType,
 // A 16-bit output is rounded once; its state is nearly that of float32 arithmetic.
 TEST_P(RecurrenceKernel, AgreesWithTheCpu) {
   const auto& [dtype, widths] = GetParam();
+  const bool is_kimi = widths.kind == Mixer::kimi_delta;
   const MixerConfig config{.kind = widths.kind,
-                           .key_heads = 2,
+                           .key_heads = is_kimi ? 4 : 2,
                            .value_heads = 4,
                            .d_key = widths.d_key,
                            .d_value = widths.d_value,
                            .rate_scale = widths.d_key == 96 ? 2.0 : 1.0};
   const auto input = random_input(config, dtype);
+  auto decay_input = input.log_decays;
+  for (float& x : decay_input) x = is_kimi ? std::exp(x) : x;
   const auto run = [&, dtype = dtype](cuda::MixerArguments& a, std::span<const std::int64_t> rows) {
     const auto qkv = upload_rows(input.qkv, rows, config.channels(), dtype);
     const auto rates = upload_rows(input.rates, rows, config.value_heads, DType::f32);
-    const auto decays = upload_rows(input.log_decays, rows, config.value_heads, DType::f32);
+    const auto decays = upload_rows(decay_input, rows, config.decays(), DType::f32);
     a.qkv = qkv.get();
     a.rates = rates.get<float>();
-    a.log_decays = decays.get<float>();
+    (is_kimi ? a.channel_decays : a.log_decays) = decays.get<float>();
     cuda::run_recurrence(a, nullptr);
     require(cudaDeviceSynchronize());
   };
@@ -256,6 +260,8 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(Widths{Mixer::gated_delta, 6, 10}, Widths{Mixer::gated_delta, 64, 64},
                         Widths{Mixer::gated_delta, 96, 192}, Widths{Mixer::gated_delta, 128, 128},
                         Widths{Mixer::gated_delta, 130, 20}, Widths{Mixer::gated_delta, 256, 256},
+                        Widths{Mixer::kimi_delta, 6, 10}, Widths{Mixer::kimi_delta, 128, 128},
+                        Widths{Mixer::kimi_delta, 96, 20}, Widths{Mixer::kimi_delta, 250, 256},
                         Widths{Mixer::mamba2, 12, 10}, Widths{Mixer::mamba2, 64, 64},
                         Widths{Mixer::mamba2, 128, 64}, Widths{Mixer::mamba2, 256, 128},
                         Widths{Mixer::mamba2, 250, 20})));
@@ -271,6 +277,10 @@ const MixerCase kMixerCases[] = {
      {.kind = Mixer::gated_delta, .key_heads = 2, .value_heads = 4, .d_key = 6, .d_value = 10}},
     {"GatedDeltaInChunks",
      {.kind = Mixer::gated_delta, .key_heads = 1, .value_heads = 2, .d_key = 64, .d_value = 64}},
+    {"KimiDelta",
+     {.kind = Mixer::kimi_delta, .key_heads = 3, .value_heads = 3, .d_key = 6, .d_value = 10}},
+    {"WideKimiDelta",
+     {.kind = Mixer::kimi_delta, .key_heads = 3, .value_heads = 3, .d_key = 128, .d_value = 128}},
     {"Mamba2",
      {.kind = Mixer::mamba2,
       .key_heads = 2,
@@ -298,14 +308,15 @@ const MixerCase kMixerCases[] = {
     {"WideShortConvolution",
      {.kind = Mixer::short_convolution, .value_heads = 1, .d_value = 300, .taps = 4}}};
 
-// Weights of a mixer whose input is the concatenation of its projections.
+// Weights of a mixer whose input is the concatenation of its projections, or of their latents.
 struct IdentityMixer {
   IdentityMixer(const MixerCase& mixer, std::int64_t width) : identity({width, width}) {
     const auto& c = mixer.config;
     std::fill_n(identity.data<float>(), identity.size(), 0.0f);
     for (std::int64_t i = 0; i < width; ++i) identity.data<float>()[i * width + i] = 1.0f;
     const bool recurs = c.kind != Mixer::short_convolution;
-    const bool is_delta = c.kind == Mixer::gated_delta;
+    const bool is_delta = c.has_delta_rule();
+    const bool in_ranks = c.gate_rank() > 0;
     std::int64_t first = 0;
     const auto take = [&](Linear& part, std::int64_t count) {
       if (count > 0) part.weight.values = identity.view().rows(first, first + count);
@@ -314,25 +325,46 @@ struct IdentityMixer {
     take(weights.q, c.key_width());
     take(weights.k, recurs ? c.key_width() : c.value_width());
     take(weights.v, c.value_width());
-    take(weights.z, c.value_width());
+    take(weights.z, in_ranks ? 0 : c.value_width());
     take(weights.b, is_delta ? c.value_heads : 0);
-    take(weights.a, recurs ? c.value_heads : 0);
+    take(weights.a, recurs && !in_ranks ? c.value_heads : 0);
+    take(weights.z_latent, in_ranks ? c.d_value : 0);
+    take(weights.a_latent, in_ranks ? c.d_key : 0);
+    z = random_values(in_ranks ? c.value_width() * c.d_value : 0, 10, 0.3f);
+    a = random_values(in_ranks ? c.decays() * c.d_key : 0, 11, 0.3f);
+    if (in_ranks) weights.z.weight.values = view_of(z, {c.value_width(), c.d_value});
+    if (in_ranks) weights.a.weight.values = view_of(a, {c.decays(), c.d_key});
     weights.convolution = random_values(c.taps * c.channels(), 4, 0.5f);
     if (!is_delta) weights.convolution_bias = random_values(c.channels(), 5, 0.5f);
     if (!recurs) return;
     weights.a_log = random_values(c.value_heads, 6);
-    weights.dt_bias = random_values(c.value_heads, 7);
+    weights.dt_bias = random_values(c.decays(), 7);
     if (!is_delta) weights.skip = random_values(c.value_heads, 8);
     if (mixer.has_norm) weights.norm = random_values(is_delta ? c.d_value : c.value_width(), 9);
   }
   static std::int64_t width_of(const MixerConfig& c) {
     if (c.kind == Mixer::short_convolution) return 3 * c.value_width();
+    if (c.kind == Mixer::kimi_delta) return c.channels() + c.value_heads + c.gate_rank();
     return c.channels() + c.value_width() + (c.kind == Mixer::gated_delta ? 2 : 1) * c.value_heads;
   }
 
   Tensor identity;
+  std::vector<float> z;  // of low rank
+  std::vector<float> a;
   MixerWeights weights;
 };
+
+// Returns x (kRows, width) multiplied by a matrix of low rank; one unused column without a matrix.
+std::vector<float> multiply_low_rank(const std::vector<float>& x, const Linear& latent,
+                                     const Linear& matrix) {
+  if (latent.weight.values.empty()) return std::vector<float>(as_index(kRows));
+  auto input = x;
+  Tensor low({kRows, latent.weight.out()});
+  std::vector<float> y(as_index(kRows * matrix.weight.out()));
+  linear(view_of(input, {kRows, std::ssize(x) / kRows}), latent, low);
+  linear(low, matrix, view_of(y, {kRows, matrix.weight.out()}));
+  return y;
+}
 
 // Runs all kernels of a mixer on its projections (rows, width of `projected`).
 void run_kernels(cuda::MixerArguments& a, const MixerWeights& w, std::span<const std::int64_t> rows,
@@ -353,11 +385,17 @@ void run_kernels(cuda::MixerArguments& a, const MixerWeights& w, std::span<const
                .skip = upload(w.skip),
                .norm = upload(w.norm)};
   DeviceBuffer qkv(as_index(a.rows * c.channels()) * dtype_size(a.dtype));
-  DeviceBuffer rates(as_index(2 * a.rows * c.value_heads) * sizeof(float));
+  DeviceBuffer rates(as_index(a.rows * (c.value_heads + c.decays())) * sizeof(float));
   for (auto* buffer : {&qkv, &rates}) buffer->poison();
   a.qkv = qkv.get();
   a.rates = rates.get<float>();
-  a.log_decays = a.rates + a.rows * c.value_heads;
+  (c.gate_rank() > 0 ? a.channel_decays : a.log_decays) = a.rates + a.rows * c.value_heads;
+  const auto z = multiply_low_rank(projected, w.z_latent, w.z);
+  const auto decay_input = multiply_low_rank(projected, w.a_latent, w.a);
+  const auto low_rank_z = upload_rows(z, rows, std::ssize(z) / kRows, a.dtype);
+  const auto low_rank_a = upload_rows(decay_input, rows, std::ssize(decay_input) / kRows, a.dtype);
+  a.low_rank_z = low_rank_z.get();
+  a.low_rank_a = low_rank_a.get();
   cuda::convolve_inputs(a, nullptr);
   if (c.kind != Mixer::short_convolution) {
     cuda::run_recurrence(a, nullptr);

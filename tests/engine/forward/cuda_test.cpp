@@ -71,7 +71,9 @@ const char* const kCudaFamilies[] = {"llama_gqa",
                                      "granitemoehybrid_dense",
                                      "nemotron_h",
                                      "nemotron_h_bias",
-                                     "nemotron_h_experts"};
+                                     "nemotron_h_experts",
+                                     "kimi_linear",
+                                     "kimi_linear_long"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
@@ -237,7 +239,7 @@ TEST(CudaExperts, RowsOfEveryChunkAgree) {
   constexpr std::int64_t kTexts = 120;
   constexpr std::int64_t kLength = 300;
   for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "afmoe", "qwen3_next",
-                             "granitemoehybrid", "nemotron_h_experts"}) {
+                             "granitemoehybrid", "nemotron_h_experts", "kimi_linear_sparse"}) {
     const auto model = load_golden(family);
     ASSERT_GT(kTexts * kLength, cuda_expert_chunk_rows(model.config));
     const auto backend = on_gpu(model, DType::f32);
@@ -412,7 +414,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kCudaFamilies
 TEST(CudaMixer, StatesOfChosenRowsAreThoseOfTheCpu) {
   NEEDS_A_GPU();
   for (const auto* family : {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "lfm2", "falcon_h1",
-                             "granitemoehybrid", "nemotron_h"}) {
+                             "granitemoehybrid", "nemotron_h", "kimi_linear"}) {
     const auto model = load_golden(family);
     const auto batch = random_batch(model, {150, 1, 37});
     const auto states = [&](Backend& backend) {

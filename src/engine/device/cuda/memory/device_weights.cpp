@@ -128,7 +128,15 @@ class LayerPlacement {
   }
 
   DeviceMixer place_mixer(const MixerWeights& from, float residual_scale) {
-    return {.projection = place_linear({&from.q, &from.k, &from.v, &from.z, &from.b, &from.a}),
+    const bool in_ranks = !from.z_latent.weight.values.empty();
+    const Linear none;
+    const auto* const z = in_ranks ? &none : &from.z;
+    const auto* const a = in_ranks ? &none : &from.a;
+    return {.projection = place_linear({&from.q, &from.k, &from.v, z, &from.b, a}),
+            .z_latent = place_linear({&from.z_latent}),
+            .z = place_linear({in_ranks ? &from.z : &none}),
+            .a_latent = place_linear({&from.a_latent}),
+            .a = place_linear({in_ranks ? &from.a : &none}),
             .vectors = {.convolution = place_floats(from.convolution),
                         .convolution_bias = place_floats(from.convolution_bias),
                         .a_log = place_floats(from.a_log),

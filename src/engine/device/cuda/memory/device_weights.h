@@ -209,9 +209,13 @@ struct DeviceLatentAttention {
 };
 
 // Weights of a mixer with a state. The projections q, k, v, z, b and a (those that the kind of
-// mixer has) are stacked into one matrix.
+// mixer has) are stacked into one matrix, except z and a of low rank.
 struct DeviceMixer {
   DeviceLinear projection;  // (channels and gates, d_model)
+  DeviceLinear z_latent;    // (d_value, d_model) or none
+  DeviceLinear z;           // (value_width, d_value) or none
+  DeviceLinear a_latent;    // (d_key, d_model) or none
+  DeviceLinear a;           // (decays, d_key) or none
   MixerVectors vectors;
   DeviceLinear output;  // (d_model, value_width)
 };

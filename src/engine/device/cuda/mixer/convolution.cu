@@ -14,7 +14,11 @@ __device__ float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
 
-// Channels that one warp convolves: a head of q, k or v of a gated delta net, or kWidest channels
+__device__ float softplus(float x) {
+  return log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
+}
+
+// Channels that one warp convolves: a head of q, k or v of the delta rule, or kWidest channels
 // of another mixer.
 struct ChannelRange {
   std::int64_t first;
@@ -23,13 +27,19 @@ struct ChannelRange {
 };
 
 std::int64_t channel_range_count(const MixerConfig& c) {
-  return c.kind == Mixer::gated_delta ? 2 * c.key_heads + c.value_heads
-                                      : (c.channels() + kWidest - 1) / kWidest;
+  return c.has_delta_rule() ? 2 * c.key_heads + c.value_heads
+                            : (c.channels() + kWidest - 1) / kWidest;
+}
+
+// Warps that compute the rates and decays of a row: one per head in Kimi Delta Attention.
+std::int64_t rate_warp_count(const MixerConfig& c) {
+  if (c.kind == Mixer::short_convolution) return 0;
+  return c.kind == Mixer::kimi_delta ? c.value_heads : 1;
 }
 
 __device__ ChannelRange channel_range(const MixerArguments& a, int number) {
   const auto& c = a.config;
-  if (c.kind != Mixer::gated_delta) {
+  if (!a.has_delta_rule) {
     const std::int64_t first = static_cast<std::int64_t>(number) * kWidest;
     return {first, static_cast<int>(min(a.channels - first, std::int64_t{kWidest})), false};
   }
@@ -124,8 +134,8 @@ __device__ void compute_rates(const MixerArguments& a, std::int64_t row, int lan
   const auto most = static_cast<float>(c.most_rate);
   for (std::int64_t head = lane; head < c.value_heads; head += 32) {
     const float x = to_float(b[(is_delta ? c.value_heads : 0) + head]) + a.vectors.dt_bias[head];
-    float step = log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);  // softplus
-    step = step < least ? least : step;                     // NaN stays NaN
+    float step = softplus(x);
+    step = step < least ? least : step;  // NaN stays NaN
     step = step > most ? most : step;
     a.rates[row * c.value_heads + head] =
         is_delta ? static_cast<float>(c.rate_scale) * sigmoid(to_float(b[head])) : step;
@@ -133,17 +143,34 @@ __device__ void compute_rates(const MixerArguments& a, std::int64_t row, int lan
   }
 }
 
-// Each warp: one range of channels, or the rates of all heads, of kConvolvedRows rows.
+// Rate and decays of one head of Kimi Delta Attention in a row.
+template <typename T>
+__device__ void compute_channel_decays(const MixerArguments& a, std::int64_t row, int head,
+                                       int lane) {
+  const auto& c = a.config;
+  const std::int64_t at = row * c.value_heads + head;
+  const float b = to_float(static_cast<const T*>(a.projected)[row * a.stride + a.channels + head]);
+  if (lane == 0) a.rates[at] = static_cast<float>(c.rate_scale) * sigmoid(b);
+  const T* const x = static_cast<const T*>(a.low_rank_a) + at * c.d_key;
+  const float* const bias = a.vectors.dt_bias + head * c.d_key;
+  const float speed = expf(a.vectors.a_log[head]);
+  for (std::int64_t i = lane; i < c.d_key; i += 32)
+    a.channel_decays[at * c.d_key + i] = expf(-speed * softplus(to_float(x[i]) + bias[i]));
+}
+
+// Each warp: one range of channels, or rates and decays, of kConvolvedRows rows.
 template <typename T, int V>
-__global__ void convolve_kernel(MixerArguments a, int ranges) {
+__global__ void convolve_kernel(MixerArguments a, int ranges, int rate_warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int blocks = ranges / kWarps + 1;
+  const int blocks = (ranges + rate_warps + kWarps - 1) / kWarps;
   const int number = static_cast<int>(blockIdx.x) % blocks * kWarps + threadIdx.x / 32;
-  if (number > ranges || (number == ranges && a.config.kind == Mixer::short_convolution)) return;
+  if (number >= ranges + rate_warps) return;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) / blocks * kConvolvedRows;
   for (auto row = begin; row < min(begin + kConvolvedRows, a.rows); ++row)
     if (number < ranges)
       convolve_row<T, V>(a, row, channel_range(a, number), lane);
+    else if (a.channel_decays != nullptr)
+      compute_channel_decays<T>(a, row, number - ranges, lane);
     else
       compute_rates<T>(a, row, lane);
 }
@@ -184,11 +211,15 @@ __global__ void gate_kernel(MixerArguments a, std::int64_t groups) {
       static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / kThreads) + threadIdx.x / kThreads;
   if (at >= a.rows * groups) return;
   T* y = static_cast<T*>(a.output) + at * n;
-  const T* z =
-      static_cast<const T*>(a.projected) + at / groups * a.stride + a.channels + at % groups * n;
+  const bool is_kimi = c.kind == Mixer::kimi_delta;
+  const T* z = is_kimi ? static_cast<const T*>(a.low_rank_z) + at * n
+                       : static_cast<const T*>(a.projected) + at / groups * a.stride + a.channels +
+                             at % groups * n;
   const float* weight = a.vectors.norm;  // null: no norm
   if (weight != nullptr && c.kind == Mixer::mamba2) weight += at % groups * n;
-  const auto gate = [&](std::int64_t i) { return to_float(z[i]) * sigmoid(to_float(z[i])); };
+  const auto gate = [&](std::int64_t i) {
+    return (is_kimi ? 1.0f : to_float(z[i])) * sigmoid(to_float(z[i]));
+  };
   const auto input = [&](std::int64_t i) {
     return c.gate_before_norm ? to_float(y[i]) * gate(i) : to_float(y[i]);
   };
@@ -212,14 +243,16 @@ __global__ void gate_kernel(MixerArguments a, std::int64_t groups) {
 void convolve_inputs(const MixerArguments& a, cudaStream_t stream) {
   const auto& c = a.config;
   const auto ranges = channel_range_count(c);
-  const auto blocks = (a.rows + kConvolvedRows - 1) / kConvolvedRows * (ranges / kWarps + 1);
+  const auto rate_warps = rate_warp_count(c);
+  const auto blocks = (a.rows + kConvolvedRows - 1) / kConvolvedRows *
+                      ((ranges + rate_warps + kWarps - 1) / kWarps);
   const bool in_fours = c.d_key % 4 == 0 && c.d_value % 4 == 0 && a.stride % 4 == 0;
   const bool has_states = c.kind == Mixer::short_convolution && a.state_row_count > 0;
   dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    launch_with_shared_memory("convolve the inputs of a mixer",
-                              in_fours ? convolve_kernel<T, 4> : convolve_kernel<T, 1>, blocks,
-                              32 * kWarps, 0, stream, a, static_cast<int>(ranges));
+    launch_with_shared_memory(
+        "convolve the inputs of a mixer", in_fours ? convolve_kernel<T, 4> : convolve_kernel<T, 1>,
+        blocks, 32 * kWarps, 0, stream, a, static_cast<int>(ranges), static_cast<int>(rate_warps));
     if (has_states)
       launch_with_shared_memory("copy the states of a convolution", convolution_states_kernel<T>,
                                 a.state_row_count * (c.taps - 1), 32 * kWarps, 0, stream, a);

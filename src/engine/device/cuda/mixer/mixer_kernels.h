@@ -1,6 +1,6 @@
-// CUDA kernels of the mixers that keep a state: gated delta nets, Mamba 2 and short convolutions
-// (MixerConfig in qkscope/model.h has the formulas). Rows are those of a batch; a sequence starts
-// from a zero state or from the state of a cache.
+// CUDA kernels of the mixers that keep a state: gated delta nets, Kimi Delta Attention, Mamba 2 and
+// short convolutions (MixerConfig in qkscope/model.h has the formulas). Rows are those of a batch;
+// a sequence starts from a zero state or from the state of a cache.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct MixerVectors {
   const float* convolution = nullptr;       // (taps, channels)
   const float* convolution_bias = nullptr;  // (channels) or null
   const float* a_log = nullptr;             // (value_heads)
-  const float* dt_bias = nullptr;           // (value_heads)
+  const float* dt_bias = nullptr;           // (value_heads) or (value_heads, d_key)
   const float* skip = nullptr;              // (value_heads): D of Mamba 2; else null
   const float* norm = nullptr;              // (d_value), or (value_width) of Mamba 2; or null
 };
@@ -45,11 +45,15 @@ struct MixerArguments {
   std::int64_t key_width = config.key_width();
   std::int64_t value_width = config.value_width();
   std::int64_t channels = config.channels();
+  bool has_delta_rule = config.has_delta_rule();
   DType dtype = DType::bf16;
   std::int64_t rows = 0;
   const void* projected =
       nullptr;              // (rows, stride): those of q, k, v, z, b and a that the kind has
   std::int64_t stride = 0;  // elements
+  // Kimi Delta Attention, whose z and a are not in `projected`:
+  const void* low_rank_z = nullptr;  // (rows, value_width)
+  const void* low_rank_a = nullptr;  // (rows, value_heads, d_key)
   MixerVectors vectors = {};
 
   const MixerSequence* sequences = nullptr;  // (sequence_count)
@@ -60,11 +64,12 @@ struct MixerArguments {
   bool has_short_sequences = false;  // some sequence runs token by token
 
   // Not in a short convolution:
-  void* qkv = nullptr;          // (rows, channels) convolved
-  float* rates = nullptr;       // (rows, value_heads)
-  float* log_decays = nullptr;  // (rows, value_heads)
-  void* matrices = nullptr;     // (chunks, value_heads, 4 or 2, chunk, chunk), see run_recurrence()
-  float* factors = nullptr;     // (chunks, value_heads, 2, chunk), see run_recurrence()
+  void* qkv = nullptr;              // (rows, channels) convolved
+  float* rates = nullptr;           // (rows, value_heads)
+  float* log_decays = nullptr;      // (rows, value_heads); not in Kimi Delta Attention
+  float* channel_decays = nullptr;  // (rows, value_heads, d_key) of Kimi Delta Attention; else null
+  void* matrices = nullptr;  // (chunks, value_heads, 4 or 2, chunk, chunk), see run_recurrence()
+  float* factors = nullptr;  // (chunks, value_heads, 2, chunk), see run_recurrence()
 
   void* output = nullptr;  // (rows, value_heads, d_value)
 
@@ -76,8 +81,8 @@ struct MixerArguments {
   float* row_states = nullptr;  // MixerConfig::state_shape(state_row_count)
 };
 
-// Convolves `projected` into `qkv`, and computes rates and decays; q and k of gated delta nets have
-// unit length. A short convolution writes `output` and `row_states` instead.
+// Convolves `projected` into `qkv`, and computes rates and decays; q and k of the delta
+// rule have unit length. A short convolution writes `output` and `row_states` instead.
 void convolve_inputs(const MixerArguments& arguments, cudaStream_t stream);
 
 // The recurrence: writes `output`, states after the pass and `row_states`. Sequences with chunks
@@ -96,7 +101,8 @@ void run_recurrence(const MixerArguments& arguments, cudaStream_t stream);
 void run_recurrence_in_chunks(const MixerArguments& arguments, cudaStream_t stream);
 
 // RMSNorm of `output` and multiplication by silu(z), in place: of the heads of a gated delta net,
-// the norm first; of the groups of heads of Mamba 2, in the order of MixerConfig::gate_before_norm.
+// the norm first; of Kimi Delta Attention, likewise by sigmoid(z); of the groups of heads of Mamba
+// 2, in the order of MixerConfig::gate_before_norm.
 void normalize_and_gate_output(const MixerArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

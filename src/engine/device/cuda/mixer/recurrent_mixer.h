@@ -1,5 +1,5 @@
-// Gated delta nets, Mamba 2 and short convolutions on the GPU: projections, convolution, recurrence
-// and gated norm of a layer.
+// Gated delta nets, Kimi Delta Attention, Mamba 2 and short convolutions on the GPU: projections,
+// convolution, recurrence and gated norm of a layer.
 #pragma once
 
 #include <algorithm>
@@ -46,6 +46,10 @@ class RecurrentMixer {
                         .y = projected_.data(),
                         .rows = a.rows,
                         .y_stride = a.stride});
+    if (config_.gate_rank() > 0) {
+      a.low_rank_z = multiply_low_rank(x, weights.z_latent, weights.z, low_rank_z_);
+      a.low_rank_a = multiply_low_rank(x, weights.a_latent, weights.a, low_rank_a_);
+    }
     states_ = {};
     if (!state_rows.empty()) states_ = Tensor(config_.state_shape(std::ssize(state_rows)));
     if (!state_rows.empty()) {
@@ -122,6 +126,18 @@ class RecurrentMixer {
     chunks_.upload(chunks, "row numbers", stream_);
   }
 
+  // Returns the product of x with a matrix of low rank, in `memory`.
+  const void* multiply_low_rank(const void* x, const DeviceLinear& latent,
+                                const DeviceLinear& linear, DeviceMemory& memory) {
+    const auto row_bytes = batch_->rows() * element_bytes(dtype_);
+    void* const low =
+        latent_.reserve(row_bytes * std::max(config_.d_key, config_.d_value), "mixers");
+    void* const y = memory.reserve(row_bytes * linear.out, "mixers");
+    products_.multiply({.x = x, .linear = latent, .y = low, .rows = batch_->rows()});
+    products_.multiply({.x = low, .linear = linear, .y = y, .rows = batch_->rows()});
+    return y;
+  }
+
   // Allocates the buffers of a layer.
   MixerArguments arguments(const DeviceMixer& weights, std::int64_t layer) {
     const auto rows = batch_->rows();
@@ -132,7 +148,8 @@ class RecurrentMixer {
     const auto reserve = [](DeviceMemory& memory, std::int64_t bytes) {
       return memory.reserve(bytes, "mixers");
     };
-    auto* const rates = static_cast<float*>(reserve(rates_, 8 * heads));
+    auto* const rates = static_cast<float*>(reserve(rates_, 4 * (heads + rows * config_.decays())));
+    const bool is_kimi = config_.kind == Mixer::kimi_delta;
     return {.config = config_,
             .dtype = dtype_,
             .rows = rows,
@@ -147,7 +164,8 @@ class RecurrentMixer {
             .has_short_sequences = has_short_sequences_,
             .qkv = reserve(qkv_, rows * convolved * element_bytes(dtype_)),
             .rates = rates,
-            .log_decays = rates + heads,
+            .log_decays = is_kimi ? nullptr : rates + heads,
+            .channel_decays = is_kimi ? rates + heads : nullptr,
             .matrices = reserve(matrices_, pairs * cuda_chunk_matrix_bytes(config_)),
             .factors = static_cast<float*>(reserve(factors_, pairs * kCudaChunkFactorBytes)),
             .output = reserve(output_, rows * config_.value_width() * element_bytes(dtype_)),
@@ -171,7 +189,10 @@ class RecurrentMixer {
   UploadBuffer state_rows_;
   DeviceMemory projected_;  // (rows, stride)
   DeviceMemory qkv_;        // (rows, channels)
-  DeviceMemory rates_;      // (2, rows, value_heads) rates and log decays
+  DeviceMemory latent_;     // (rows, d_key or d_value)
+  DeviceMemory low_rank_z_;
+  DeviceMemory low_rank_a_;
+  DeviceMemory rates_;  // (rows, value_heads) rates, then (rows, decays) decays or their logarithms
   DeviceMemory matrices_;
   DeviceMemory factors_;
   DeviceMemory output_;  // (rows, value_heads * d_value)

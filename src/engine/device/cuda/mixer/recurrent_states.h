@@ -1,4 +1,5 @@
-// States of gated delta nets, Mamba 2 and short convolutions, stored as part of a KV cache.
+// States of gated delta nets, Kimi Delta Attention, Mamba 2 and short convolutions, stored as part
+// of a KV cache.
 #pragma once
 
 #include <cstdint>

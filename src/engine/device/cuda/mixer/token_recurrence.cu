@@ -11,7 +11,7 @@ constexpr int kWidest = static_cast<int>(kCudaWidestKeys);
 
 // Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
 // columns of the state. Lane l of the eight lanes of a column holds the keys l, l + 8, ...
-template <typename T, int kPerLane>
+template <typename T, int kPerLane, bool kHasChannelDecays>
 __global__ void token_recurrence_kernel(MixerArguments a) {
   const auto& c = a.config;
   const int heads = static_cast<int>(c.value_heads);
@@ -39,33 +39,34 @@ __global__ void token_recurrence_kernel(MixerArguments a) {
     visit_state([&](float& value, int key) {
       value = a.states[((s.past_row * heads + head) * c.d_key + key) * c.d_value + column];
     });
-  const T* k = static_cast<const T*>(a.qkv) + s.begin * a.channels + a.key_width +
-               head / (c.value_heads / c.key_heads) * c.d_key;
-  const T* v = static_cast<const T*>(a.qkv) + s.begin * a.channels + 2 * a.key_width +
-               head * c.d_value + column;
-  const bool corrects = c.kind == Mixer::gated_delta;  // what the state predicts is taken off v
-  const float scale = corrects ? rsqrtf(static_cast<float>(c.d_key)) : 1.0f;
+  const T* const qkv = static_cast<const T*>(a.qkv) + s.begin * a.channels;
+  const T* k = qkv + a.key_width + head / (c.value_heads / c.key_heads) * c.d_key;
+  const T* v = qkv + 2 * a.key_width + head * c.d_value + column;
+  const float scale = a.has_delta_rule ? rsqrtf(static_cast<float>(c.d_key)) : 1.0f;
   const float skip = a.vectors.skip == nullptr ? 0.0f : a.vectors.skip[head];
   std::int64_t wanted = 0;
   while (wanted < a.state_row_count && a.state_rows[wanted] < s.begin) ++wanted;
   for (std::int64_t row = s.begin; row < s.begin + s.length;
        ++row, k += a.channels, v += a.channels) {
-    const float decay = expf(a.log_decays[row * heads + head]);
+    const std::int64_t at = row * heads + head;
+    const float decay = kHasChannelDecays ? 1.0f : expf(a.log_decays[at]);
+    if constexpr (kHasChannelDecays)
+      visit_state([&](float& x, int key) { x *= a.channel_decays[at * c.d_key + key]; });
     const float value = inside ? to_float(*v) : 0.0f;
     float predicted = 0.0f, output = 0.0f;
-    if (corrects) {
+    if (a.has_delta_rule) {  // what the state predicts is taken off v
       visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
       predicted = decay * warp_sum<kLanesPerColumn>(predicted);
     }
-    const float written = a.rates[row * heads + head] * (value - predicted);
+    const float written = a.rates[at] * (value - predicted);
     visit_state([&](float& x, int key) {
       x = fmaf(to_float(k[key]), written, decay * x);
       output = fmaf(x, to_float(k[key - a.key_width]), output);
     });
     output = scale * warp_sum<kLanesPerColumn>(output);
-    if (!corrects) output = fmaf(skip, value, output);
+    if (!a.has_delta_rule) output = fmaf(skip, value, output);
     if (is_short && inside && lane == 0)
-      static_cast<T*>(a.output)[(row * heads + head) * c.d_value + column] = from_float<T>(output);
+      static_cast<T*>(a.output)[at * c.d_value + column] = from_float<T>(output);
     while (wanted < a.state_row_count && a.state_rows[wanted] == row)
       store_state(a.row_states, wanted++);
   }
@@ -81,10 +82,13 @@ void run_recurrence(const MixerArguments& a, cudaStream_t stream) {
   const auto blocks = a.sequence_count * c.value_heads * ((c.d_value + kColumns - 1) / kColumns);
   dispatch_element_type(a.dtype, [&](auto type) {
     dispatch_width<32, 64, 128, kWidest>(c.d_key, [&](auto width) {
-      launch_with_shared_memory(
-          "run a recurrence token by token",
-          token_recurrence_kernel<decltype(type), decltype(width)::value / kLanesPerColumn>, blocks,
-          kColumns * kLanesPerColumn, 0, stream, a);
+      using T = decltype(type);
+      constexpr int kPerLane = decltype(width)::value / kLanesPerColumn;
+      launch_with_shared_memory("run a recurrence token by token",
+                                a.channel_decays != nullptr
+                                    ? token_recurrence_kernel<T, kPerLane, true>
+                                    : token_recurrence_kernel<T, kPerLane, false>,
+                                blocks, kColumns * kLanesPerColumn, 0, stream, a);
     });
   });
 }
