@@ -29,7 +29,7 @@
 
 namespace qkscope {
 
-// RoPE of one layer, for the metadata of its head files.
+// RoPE parameters of one layer, which are written to the metadata of its head files.
 struct LayerRope {
   std::string description = "none";  // JSON object {"type", "theta", "dim", ...}; "none": NoPE
   std::vector<float> inv_freq = {};  // (dim / 2) radians per position; empty: unknown

@@ -37,8 +37,9 @@ std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
   }
 }
 
-// Calls body(component names, query, key) for the full vectors (d_head) of a pair or, with
-// `components`, for each of its `top` largest component pairs. Rows of q and k are components.
+// Calls body(names, query vector, key vector) once for the full vectors of a query-key pair, or
+// with `components` once for each of the `top` largest products of a query component and a key
+// component. The rows of q and k (components, d_head) sum to the full vectors.
 template <typename Body>
 void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
                           bool components, std::int64_t top, Body body) {

@@ -40,7 +40,7 @@ std::vector<std::size_t> rows_by_position(const RowsView& rows) {
   std::vector<std::size_t> order(as_index(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
-  // Rows of captures are usually sorted already: skip the sort.
+  // Skip the sort if the rows are sorted already, as those of captures usually are.
   if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
   return order;
 }

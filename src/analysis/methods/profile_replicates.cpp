@@ -153,7 +153,8 @@ Matrix plasticity_changes_by_refits(const ComputedProfile& source,
   return changes;
 }
 
-// Number of queries left in each bin without a group of texts, shape (groups, bins).
+// Number of queries that remain in each bin when one group of texts is left out (jackknife), shape
+// (groups, bins).
 std::vector<double> remaining_queries(const ComputedProfile& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(as_index(source.texts.size()) * bins);

@@ -27,7 +27,8 @@ struct QueryKeys {
   std::size_t count() const { return last - first; }
 };
 
-// Queries with at least one key, and the rows of the keys in sorted order.
+// Queries that attend to at least one captured key, and the row indices of all keys, sorted by text
+// and position.
 struct AttendedKeys {
   std::vector<std::size_t> keys;
   std::vector<QueryKeys> queries;
@@ -294,7 +295,8 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
   }
 }
 
-// Within-query correlation with one group of texts left out; -1 uses all groups.
+// Returns the within-query correlation without the texts of group `without`, or of all texts if it
+// is -1.
 double swap_correlation(const std::vector<SwapSums>& groups, FactorKeptBySwap kind, int without) {
   WithinQuerySums total;
   for (std::size_t group = 0; group < groups.size(); ++group) {

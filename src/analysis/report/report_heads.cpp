@@ -161,9 +161,9 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
           {"error", packed(profile_error_column(frame))}};
 }
 
-// Scatter points of all heads, 9 bytes each: position (3 bytes, little-endian) and coordinates on
-// two principal components, a, b, c0 and c1, quantised to 0..254 between the head's minimum and
-// maximum (255: no value).
+// Scatter points of all heads, 9 bytes each: the position (3 bytes, little-endian) and six
+// coordinates (two principal components, and the axes a, b, c0 and c1 of the planar model), each
+// quantised to 0..254 between the head's minimum and maximum (255: no value).
 struct PackedPoints {
   std::vector<std::size_t> rows;           // (points): row of head_scatter
   std::vector<std::uint32_t> start = {0};  // (heads + 1): index of the first point

@@ -83,7 +83,7 @@ struct ViewerServer {
 std::unique_ptr<ViewerServer> start_viewer_server(ViewerSession& session,
                                                   const ViewerServerOptions& options);
 
-// Files from page/ and from the report's page, embedded by CMake.
+// Web files of the viewer (page/) and shared ones of the HTML report, embedded by CMake.
 namespace embedded {
 extern const char viewer_html[];         // page of the server, which loads script and style
 extern const char viewer_export_html[];  // page with {{style}}, {{body}}, {{data}} and {{script}}

@@ -112,8 +112,8 @@ class Nufft {
   // frequency; duplicates are possible. PeakCandidate::half of a negative frequency is taken modulo
   // 2 size(). A midpoint is considered only if one of its two grid points is above `near`.
   void find_peaks_above(float least, float near, std::vector<PeakCandidate>& found) const;
-  // Returns |S|^2 at -2, -1, 0, 1 and 2 quarter grid steps from half / 2, each
-  // interpolated from 16 neighbours.
+  // Returns the power spectrum |S|^2 at five frequencies a quarter grid step apart, centred on
+  // `half` half grid steps. Each value is interpolated from 16 neighbours.
   std::array<double, 5> powers_at_quarter_steps(std::int64_t half) const;
 
  private:

@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// Returns a table without rows from its schema, for example "integer run, real r_q, text model".
+// Returns an empty table with the given schema, for example "integer run, real r_q, text model".
 Table empty_table(const std::string& columns);
 
 }  // namespace qkscope

@@ -80,7 +80,7 @@ StatisticsSettings parse_settings(const Json& json) {
     settings.layers = json.at("layers").get<std::vector<std::int64_t>>();
   json.at("stream").at(0).get_to(settings.stream_first);
   json.at("stream").at(1).get_to(settings.stream_last);
-  // statistics_settings_to_json() leaves out these keys when they have their default.
+  // statistics_settings_to_json() omits these keys when they have their default values.
   settings.fp8_scales = json.value("fp8_scales", "");
   settings.q_filters = json.value("q_filters", "");
   settings.exact_rows = json.value("exact_rows", std::int64_t{0});

@@ -13,7 +13,8 @@ namespace qkscope {
 class LayerStatistics {
  public:
   virtual ~LayerStatistics() = default;
-  // Returns true if after_attention() is needed; every layer then runs its attention.
+  // Returns true if after_attention() is needed. Attention then runs in every layer, also in the
+  // last one, whose output no later layer reads.
   virtual bool wants_attention() const = 0;
   virtual void before_rotation(Backend& backend,
                                std::int64_t layer) = 0;  // q, k and v are available

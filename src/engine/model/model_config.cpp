@@ -20,7 +20,7 @@
 namespace qkscope {
 namespace {
 
-// Upper limit of sizes: products of two larger sizes could overflow, and CUDA kernels use int.
+// Upper limit for sizes: products of two larger sizes could overflow, and CUDA kernels use int.
 constexpr std::int64_t kMaxCount = INT32_MAX;
 
 std::optional<std::int64_t> as_integer(const Json& value) {

@@ -47,7 +47,7 @@ class GroupedFits {
   GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 
-  // Returns the fits with one group of texts left out; -1 uses all groups.
+  // Returns the fits without the texts of `group` (jackknife), or of all texts if `group` is -1.
   WindowFits fits_without_group(int group) const;
 
  private:

@@ -22,7 +22,7 @@ std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const s
     };
     return key(x) < key(y);
   };
-  // Rows of captures are usually sorted already: skip the sort.
+  // Skip the sort if the rows are sorted already, as those of captures usually are.
   if (!std::is_sorted(order.begin(), order.end(), before))
     std::sort(order.begin(), order.end(), before);
   return order;

@@ -80,7 +80,8 @@ std::vector<double> signs_of_bucket_means(const Matrix& means);
 FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
                                 std::span<const std::int64_t> order = {});
 
-// Returns x with the model's signs and reflection applied.
+// Maps x to the coordinates of the query model: flips signs, then applies its Householder
+// reflection.
 std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model);
 
 }  // namespace qkscope

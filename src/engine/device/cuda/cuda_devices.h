@@ -22,7 +22,7 @@ std::string gpu_unusable_reason(int device);
 std::int64_t free_memory_bytes(int device);  // bytes not allocated by any process
 
 // Copies between host and GPU or between GPUs; both tensors must be contiguous and have the same
-// type and size. Waits for pending work that may write `from`; the copy is complete on return.
+// type and size. Waits for pending work that may write to `from`; the copy is complete on return.
 void copy_values(TensorView to, ConstTensorView from);
 
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,

@@ -21,7 +21,7 @@ class PerLayerEmbeddings {
     const auto width = pass_.model.per_layer.width;
     void* const inputs = pass_.reserve(inputs_, rows * row_width(), "per-layer inputs");
     pass_.multiply(pass_.activations.residual(), weights.per_layer_projection, inputs);
-    // With d_model times the eps, the norm of x is that of x / sqrt(d_model).
+    // With eps scaled by d_model, RMSNorm(x) equals RMSNorm(x / sqrt(d_model)).
     pass_.normalize({.x = inputs,
                      .norm = weights.per_layer_norm,
                      .y = inputs,

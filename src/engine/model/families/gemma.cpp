@@ -56,9 +56,9 @@ void check_causal(const ConfigReader& config, bool causal) {
               config.where());
 }
 
-// Reads head_dim and num_key_value_heads of single layers: per_layer_config by layer number, as
-// transformers saves it, or global_head_dim and num_global_key_value_heads for all full layers, as
-// published.
+// Reads head_dim and num_key_value_heads per layer: from per_layer_config (by layer number, as
+// transformers saves it), or from global_head_dim and num_global_key_value_heads for all
+// full-attention layers (as in the published checkpoints).
 void read_gemma4_heads(ModelConfig& model, const ConfigReader& config) {
   const auto set = [&](LayerConfig& layer, std::int64_t d_head, std::int64_t n_kv_heads) {
     layer.d_head = d_head == model.d_head ? 0 : d_head;

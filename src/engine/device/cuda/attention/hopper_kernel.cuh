@@ -129,8 +129,8 @@ struct TileQueue {
     int4 tile;
 
     CUTLASS_DEVICE bool is_valid(const Params& params) const { return index < params.count; }
-    // Returns (tile, query head, key head, first query row, first key row, query count, key count,
-    // batch index).
+    // Returns the work of this block for FlashInfer: (tile, query head, key head, first query row,
+    // first key row, query count, key count, batch index).
     CUTLASS_DEVICE auto get_block_coord(const Params& params) const {
       return cute::tuple{tile.z, tile.w, int(params.group.divide(tile.w)), tile.x, tile.x, tile.y,
                          tile.y, 0};
