@@ -53,7 +53,7 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
 
 // Returns an empty table whose first columns identify a score (head, query, key). `columns` lists
 // the remaining columns in the syntax of empty_table().
-Table pair_table(const std::string& columns) {
+Table make_query_key_pair_table(const std::string& columns) {
   return empty_table(
       "text model, text text, integer layer, integer head, integer query, integer key, "
       "text query_token, text key_token, real score, real attention, " +
@@ -74,7 +74,7 @@ void add_pair_row(Table& table, const State& state, std::size_t pair, const Cell
 template <typename Body>
 Table make_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {
-    Table table = pair_table(columns);
+    Table table = make_query_key_pair_table(columns);
     for (std::size_t pair = 0; pair < state.pairs.size(); ++pair) body(table, pair);
     return table;
   });
@@ -226,8 +226,8 @@ Table ScoreAttribution::effect_table() const {
     const auto& state = *state_;
     if (state.heads.front().v.empty())
       bad_input("effects were not computed; set AttributionOptions::effect");
-    Table table =
-        pair_table("text side, text component, real attention_without, real output_change");
+    Table table = make_query_key_pair_table(
+        "text side, text component, real attention_without, real output_change");
     std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<RemovalEffect>> rows;
     for (std::size_t p = 0; p < state.pairs.size(); ++p) {
       const auto query = state.pairs[p].query;

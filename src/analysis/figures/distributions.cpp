@@ -28,15 +28,16 @@ namespace {
 constexpr int kHistogramBins = 24;
 
 // Values of one column by layer kind. `rope` includes heads whose layer kind is unknown.
-struct HeadValues {
+struct RopeAndNopeValues {
   std::vector<double> rope;
   std::vector<double> nope;
   std::vector<double> all;
 };
 
-HeadValues head_values(const ResultFrame& frame, const std::string& column, bool absolute) {
+RopeAndNopeValues split_column_by_rope(const ResultFrame& frame, const std::string& column,
+                                       bool absolute) {
   const auto& from = frame.real_column(column);
-  HeadValues values;
+  RopeAndNopeValues values;
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (!std::isnan(from[row]) && frame.is_first_component(row))
       (frame.is_nope(row) ? values.nope : values.rope)
@@ -101,11 +102,11 @@ std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, con
     if (!results.has(measure.table)) continue;
     const ResultFrame& frame = results.frame(measure.table);
     if (measure.optional && !frame.has(measure.column)) continue;
-    const auto values = head_values(frame, measure.column, measure.absolute);
+    const auto values = split_column_by_rope(frame, measure.column, measure.absolute);
     if (values.all.empty()) continue;
     const auto bins = histogram_bins(measure.range, values.all);
     const double null = frame.has(measure.null_column)
-                            ? mean_of(head_values(frame, measure.null_column, false).all)
+                            ? mean_of(split_column_by_rope(frame, measure.null_column, false).all)
                             : kNan;
     panels.push_back({measure.column, measure.title, bins, bins.count_values(values.rope),
                       bins.count_values(values.nope), mean_of(values.all), null,

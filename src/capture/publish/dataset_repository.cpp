@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kFilesPerRequest = 256;  // upper limit of the Hub
 constexpr std::size_t kSampleBytes = 512;      // sent so that the Hub can tell text from binary
 
-Json commit_line_of_text(const std::string& path, std::string_view content) {
+Json make_commit_line_from_text(const std::string& path, std::string_view content) {
   return {{"key", "file"},
           {"value",
            {{"path", path},
@@ -26,12 +26,12 @@ Json commit_line_of_text(const std::string& path, std::string_view content) {
 }
 
 // Returns a line of the commit request (NDJSON): the SHA-256 of a large file, or a small file.
-Json commit_line_of_file(const FileToPublish& file) {
+Json make_commit_line_from_file(const FileToPublish& file) {
   if (file.large)
     return {{"key", "lfsFile"},
             {"value",
              {{"path", file.path}, {"algo", "sha256"}, {"oid", file.sha256}, {"size", file.size}}}};
-  return commit_line_of_text(file.path, MappedFile(file.source).text());
+  return make_commit_line_from_text(file.path, MappedFile(file.source).text());
 }
 
 // ---- Git LFS ----
@@ -270,9 +270,9 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
   auto lines = Json{{"key", "header"}, {"value", header}}.dump(-1, ' ', false,
                                                                Json::error_handler_t::replace) +
                "\n";
-  for (const auto& file : commit.files) lines += commit_line_of_file(file).dump() + "\n";
+  for (const auto& file : commit.files) lines += make_commit_line_from_file(file).dump() + "\n";
   for (const auto& [path, text] : commit.texts)
-    lines += commit_line_of_text(path, text).dump() + "\n";
+    lines += make_commit_line_from_text(path, text).dump() + "\n";
   for (const auto& path : commit.removed)
     lines += Json{{"key", "deletedFile"}, {"value", {{"path", path}}}}.dump() + "\n";
   const auto url = client.endpoint_url(

@@ -99,7 +99,7 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
 }
 
 // Bucket -1 (all buckets) becomes null in the tables.
-Table::Cell bucket_cell(std::int64_t bucket) {
+Table::Cell bucket_or_null_cell(std::int64_t bucket) {
   return bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket);
 }
 
@@ -107,10 +107,10 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
                        std::int64_t bucket) {
   const AttentionStatistics& a = s.attention;
   auto cells = head_column_cells(s, layer, head);
-  cells.push_back(bucket_cell(bucket));
+  cells.push_back(bucket_or_null_cell(bucket));
   cells.emplace_back(count_query_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_per_row_column(a.columns[c]))
+    if (is_column_of_row_tables(a.columns[c]))
       add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
@@ -156,7 +156,7 @@ Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   Table table = empty_table(fmt::format("{}, integer bucket, integer rows", kHeadColumns));
   for (const auto& name : a.columns)
-    if (is_per_row_column(name)) declare_statistic(table, name);
+    if (is_column_of_row_tables(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
   for (const auto& name : a.document_columns) declare_statistic(table, name);
@@ -181,7 +181,7 @@ Table distance_table(const Statistics& s) {
           if (count_query_rows(a, bucket) == 0) continue;
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_column_cells(s, layer, head);
-          cells.push_back(bucket_cell(bucket));
+          cells.push_back(bucket_or_null_cell(bucket));
           const auto [low, high] = distance_band_limits(width);
           for (const auto number : {count_query_rows(a, bucket), width, low, high})
             cells.emplace_back(number);

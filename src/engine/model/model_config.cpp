@@ -41,7 +41,7 @@ std::optional<double> as_number(const Json& value) {
 // Converts every element of a list; fails if the value is not a list or an element cannot be
 // converted.
 template <typename Convert>
-auto read_list_of_key(const ConfigReader& config, const std::string& key,
+auto read_config_list(const ConfigReader& config, const std::string& key,
                       const std::string& expected, Convert convert) {
   const Json& list = config.at(key);
   if (!list.is_array()) config.fail(key, expected);
@@ -224,11 +224,11 @@ std::string ConfigReader::string(const std::string& key, const std::string& fall
 }
 
 std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
-  return read_list_of_key(*this, key, "a list of integers", as_integer);
+  return read_config_list(*this, key, "a list of integers", as_integer);
 }
 
 std::vector<double> ConfigReader::numbers(const std::string& key, NumberRange range) const {
-  return read_list_of_key(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
+  return read_config_list(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
                           [&](const Json& item) {
                             const auto value = as_number(item);
                             return value && range.holds(*value) ? value : std::nullopt;
@@ -236,7 +236,7 @@ std::vector<double> ConfigReader::numbers(const std::string& key, NumberRange ra
 }
 
 std::vector<std::string> ConfigReader::strings(const std::string& key) const {
-  return read_list_of_key(*this, key, "a list of strings", [](const Json& item) {
+  return read_config_list(*this, key, "a list of strings", [](const Json& item) {
     return item.is_string() ? std::optional(item.get<std::string>()) : std::nullopt;
   });
 }

@@ -101,7 +101,8 @@ void add_elementwise(std::vector<T>& into, const std::vector<T>& part) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
 }
 
-void add_all_keys_names(const StatisticsSettings& settings, std::vector<std::string>& names) {
+void append_all_keys_column_names(const StatisticsSettings& settings,
+                                  std::vector<std::string>& names) {
   names.insert(names.end(), {"entropy", "perplexity", "entropy_relative", "distance_mean"});
   for (std::int64_t width = 0; width < kDistances; ++width)
     names.push_back(fmt::format("dist_{}", width));
@@ -137,13 +138,13 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
   QKSCOPE_ASSERT(std::ssize(names) == layout.near_band_column(0));
   for (std::int64_t band = 0; band < layout.near_band_count(); ++band)
     names.push_back(fmt::format("near_{}", band));
-  if (settings.all_keys) add_all_keys_names(settings, names);
+  if (settings.all_keys) append_all_keys_column_names(settings, names);
   names.emplace_back(kSinkAboveHalf);
   QKSCOPE_ASSERT(std::ssize(names) == layout.columns());
   return names;
 }
 
-bool is_per_row_column(std::string_view name) {
+bool is_column_of_row_tables(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 

@@ -112,7 +112,7 @@ AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings
 std::vector<std::string> column_names(const StatisticsSettings& settings);
 // Returns false for columns that are used only for per-document scores and are not in per-row
 // tables.
-bool is_per_row_column(std::string_view name);
+bool is_column_of_row_tables(std::string_view name);
 
 struct AttentionRequest {
   AttentionColumnLayout layout;

@@ -233,7 +233,7 @@ HeaderList header_list(const HttpRequest& request) {
 }
 
 // Whether a retry may succeed; false for certificate errors, invalid URLs or a missing network.
-bool is_transient(CURLcode code) {
+bool is_transient_curl_error(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
@@ -283,7 +283,7 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   state.response.fault = *reason != '\0' ? reason : curl_easy_strerror(code);
   if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
     state.response.fault += certificates_advice();
-  state.response.transient = is_transient(code);
+  state.response.transient = is_transient_curl_error(code);
   if (code == CURLE_ABORTED_BY_CALLBACK && state.too_slow) {
     state.response.fault = fmt::format("slower than {} bytes per second over {:.0f} seconds",
                                        kLeastBytesPerSecond, seconds_since(state.start));

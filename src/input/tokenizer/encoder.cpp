@@ -147,7 +147,7 @@ Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   if (!parts_.added_tokens.allows_cuts_in_normalized_text()) return;
   const SpaceRepresentation space =
       normalizer ? normalizer->space_form : SpaceRepresentation::as_space;
-  const CutBehavior at_cut = parts_.pre_tokenizer.cut_behavior(space);
+  const CutBehavior at_cut = parts_.pre_tokenizer.split_behavior_at_cut(space);
   if (space == SpaceRepresentation::uncertain || at_cut == CutBehavior::uncertain) return;
   space_form_ = space;
   cut_by_model_ = at_cut == CutBehavior::local;

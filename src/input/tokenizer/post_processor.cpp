@@ -61,7 +61,7 @@ std::optional<char> fallback_byte(const std::string& token) {
   return byte ? std::optional(static_cast<char>(*byte)) : std::nullopt;
 }
 
-void decode_fallback(TokenStrings& tokens) {
+void decode_byte_fallback_tokens(TokenStrings& tokens) {
   TokenStrings out;
   std::string bytes;
   const auto settle = [&] {
@@ -113,7 +113,7 @@ void add_decoder_steps(const Json& json, const std::string& where,
     steps.push_back(decode_bytes);
   } else if (type == "ByteFallback") {
     spec.refuse_other_keys({});
-    steps.push_back(decode_fallback);
+    steps.push_back(decode_byte_fallback_tokens);
   } else if (type == "Fuse") {
     spec.refuse_other_keys({});
     steps.push_back(

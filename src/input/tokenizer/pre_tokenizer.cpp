@@ -247,7 +247,7 @@ bool PreTokenizer::needs_document_start() const {
   return std::ranges::any_of(stages_, &PreTokenizerStage::needs_document_start);
 }
 
-CutBehavior PreTokenizer::cut_behavior(SpaceRepresentation space) const {
+CutBehavior PreTokenizer::split_behavior_at_cut(SpaceRepresentation space) const {
   for (const auto& stage : stages_) {
     const CutBehavior one = space == SpaceRepresentation::as_mark ? stage.at_mark : stage.at_space;
     if (one != CutBehavior::local) return one;

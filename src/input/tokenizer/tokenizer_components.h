@@ -190,7 +190,7 @@ class PreTokenizer {
   // byte-level alphabet.
   bool is_byte_level() const { return is_byte_level_; }
   bool needs_document_start() const;
-  CutBehavior cut_behavior(SpaceRepresentation space) const;
+  CutBehavior split_behavior_at_cut(SpaceRepresentation space) const;
   bool breaks_after_ideograph() const {
     return !stages_.empty() && stages_.front().breaks_after_ideograph;
   }

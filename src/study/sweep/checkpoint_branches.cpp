@@ -46,7 +46,7 @@ int training_phase_order(const std::string& phase) {
   return name.empty() ? 0 : 1;
 }
 
-bool trained_before(const CheckpointBranch& a, const CheckpointBranch& b) {
+bool is_earlier_in_training(const CheckpointBranch& a, const CheckpointBranch& b) {
   if (a.step.has_value() != b.step.has_value()) return a.step.has_value();
   if (training_phase_order(a.phase) != training_phase_order(b.phase))
     return training_phase_order(a.phase) < training_phase_order(b.phase);
@@ -248,7 +248,7 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
     if (choice.every > 1 && choice.log > 0)
       bad_input("every n-th and evenly in the logarithm exclude each other");
     auto all = project(names, parse_branch_name);
-    std::ranges::sort(all, trained_before);
+    std::ranges::sort(all, is_earlier_in_training);
     assign_labels(all);
     std::erase_if(all, [&](const CheckpointBranch& branch) {
       return !matches_any_glob(branch, choice.match);

@@ -133,7 +133,7 @@ bool is_running_task(const QueuedTask& task) {
 
 // Returns a pointer to the value of a key, or nullptr if the key is missing.
 template <typename Key, typename Value>
-const Value* find_value(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
+const Value* find_in_map(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : &found->second;
 }
@@ -185,7 +185,7 @@ class StatusReader {
   RunStatus run_status(const SweepRun& run) const {
     RunStatus status;
     status.label = run.label;
-    if (const auto* size = find_value(sizes_, run.label)) {
+    if (const auto* size = find_in_map(sizes_, run.label)) {
       status.all_examples = size->examples;
       status.all_tokens = size->tokens;
     }
@@ -212,8 +212,8 @@ class StatusReader {
     const bool captured = folder_.has_complete_capture(run);
     const bool measured = folder_.has_complete_statistics(run);
     for (std::int64_t index = 0; index < count; ++index) {
-      const auto* capture = find_value(captures, index);
-      const auto* stats = find_value(statistics, index);
+      const auto* capture = find_in_map(captures, index);
+      const auto* stats = find_in_map(statistics, index);
       // Show the progress of the capture until it is complete, then of the statistics.
       const auto* shown = captured ? stats : capture;
       const bool complete = (captured || (capture != nullptr && capture->complete)) &&
@@ -230,7 +230,7 @@ class StatusReader {
   ShardStatus shard_status(const std::string& label, std::int64_t index,
                            const ShardProgress* progress, bool complete) const {
     ShardStatus status;
-    const auto* task = find_value(queue_, {label + ".capture", index});
+    const auto* task = find_in_map(queue_, {label + ".capture", index});
     if (task != nullptr)
       status.slurm =
           task->reason.empty() ? task->state : fmt::format("{} ({})", task->state, task->reason);
@@ -263,7 +263,7 @@ class StatusReader {
   // Records tasks that ended or were requeued without finishing their work.
   void find_problems(const SubmittedJob& job) {
     for (std::int64_t index = 0; index < job.tasks; ++index) {
-      const auto* task = find_value(queue_, {job.name, index});
+      const auto* task = find_in_map(queue_, {job.name, index});
       if ((task != nullptr && is_running_task(*task)) || is_finished(job.name, index)) continue;
       const auto log = submissions_.log_path(job, index);
       auto line = read_error_line(log);

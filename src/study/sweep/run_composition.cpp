@@ -65,8 +65,8 @@ bool has_up_to_date_composition_scores(const CompositionSection& section,
   }
 }
 
-void write_run_composition(const SweepConfig& config, const SweepRun& run,
-                           const std::string& results, const FetchOptions& fetch) {
+void write_composition_scores(const SweepConfig& config, const SweepRun& run,
+                              const std::string& results, const FetchOptions& fetch) {
   fetch_capture_inputs(run.capture, fetch);
   const auto plan = make_run_plan(run.capture, config.compute);
   const auto& backend = plan.workers.front();

@@ -45,8 +45,8 @@ Table make_sampling_error_table(const SweepFolder& folder, const std::vector<Run
 
 // Fetches the checkpoint and the texts of a run and writes composition.* and
 // composition_components.* into its results folder. Throws a bad-input error if stopped.
-void write_run_composition(const SweepConfig& config, const SweepRun& run,
-                           const std::string& results, const FetchOptions& fetch);
+void write_composition_scores(const SweepConfig& config, const SweepRun& run,
+                              const std::string& results, const FetchOptions& fetch);
 // Returns true if the results folder has these tables with these settings and this version.
 bool has_up_to_date_composition_scores(const CompositionSection& section,
                                        const std::string& results);

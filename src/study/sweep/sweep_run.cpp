@@ -161,7 +161,8 @@ class SweepRunner {
            analyse_into_folder(folder_.analysis_options_of_run(config_, run), results) &&
            (!exact || analyse_into_folder(*exact, folder_.exact_results_folder(run.label))) &&
            (!config_.composition || run_until_done_or_stopped([&] {
-             write_run_composition(config_, run, results, {.quiet = quiet_, .stop = options_.stop});
+             write_composition_scores(config_, run, results,
+                                      {.quiet = quiet_, .stop = options_.stop});
            }));
   }
 

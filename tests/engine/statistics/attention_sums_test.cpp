@@ -38,8 +38,8 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   // Last, so that the other columns of older statistics stay where they are.
   EXPECT_EQ(names.back(), "sink_above_half");
   EXPECT_EQ(layout.sink_above_half() + 1, layout.columns());
-  EXPECT_TRUE(is_per_row_column("near_8"));
-  EXPECT_FALSE(is_per_row_column("prev_first"));
+  EXPECT_TRUE(is_column_of_row_tables("near_8"));
+  EXPECT_FALSE(is_column_of_row_tables("prev_first"));
 }
 
 // A random attention pattern over tokens with many repetitions, and its sums.
