@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
                  "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
-                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe"}
+SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe")
 PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
@@ -20,6 +21,7 @@ DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_exp
             "n_group": "add_expert_group_count", "topk_group": "add_expert_group_used_count",
             "first_k_dense_replace": "add_leading_dense_block_count", "routed_scaling_factor": "add_expert_weights_scale",
             "q_lora_rank": "add_q_lora_rank", "kv_lora_rank": "add_kv_lora_rank"}
+GLM_MOE = {key: method for key, method in DEEPSEEK.items() if not key.endswith("rank")}
 # Settings of one family: key of config.json -> method of GGUFWriter.
 OWN_SETTINGS = {
     "cohere2": {"logit_scale": "add_logit_scale"},
@@ -33,6 +35,7 @@ OWN_SETTINGS = {
     "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
                     "intermediate_size": "add_expert_feed_forward_length"},
     "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK | {"norm_topk_prob": "add_expert_weights_norm"},
+    "glm4_moe": GLM_MOE | {"norm_topk_prob": "add_expert_weights_norm", "num_nextn_predict_layers": "add_nextn_predict_layers"},
 }
 EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
             "norm_epsilon": "add_layer_norm_eps"}
@@ -63,7 +66,8 @@ def write_settings(writer, config, rope):
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(d_model)
-    writer.add_block_count(config["num_hidden_layers"])
+    further = config.get("num_nextn_predict_layers", 0) if config["model_type"] == "glm4_moe" else 0  # transformers drops them
+    writer.add_block_count(config["num_hidden_layers"] + further)
     writer.add_feed_forward_length(config.get("intermediate_size_mlp", config["intermediate_size"]))
     writer.add_head_count(heads)
     write_head_sizes(writer, config, d_head)
@@ -87,8 +91,9 @@ def write_head_sizes(writer, config, d_head):
     keys, values = d_head, d_head
     if kind.startswith("deepseek"):
         keys, values = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
-    if kind == "deepseek_v3":
+    if kind in SIGMOID_ROUTERS:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if kind == "deepseek_v3":
         writer.add_key_length_mla(keys)
         writer.add_value_length_mla(values)
         keys, values = config["kv_lora_rank"] + config["qk_rope_head_dim"], config["kv_lora_rank"]

@@ -18,6 +18,8 @@ namespace qkscope {
 //   layer_norm         LayerNorm instead of RMSNorm
 //   is_gemma           norms are stored as 1 + weight
 //   latent             multi-head latent attention (MLA)
+//   sigmoid_router     a router with sigmoid scores
+//   predicts_tokens    the last layers may predict further tokens (MTP); they are not read
 inline constexpr const char* kGgufArchitectures = R"([
 {"name": "llama", "model_type": "llama", "interleaves_heads": true},
 {"name": "qwen2", "model_type": "qwen2"},
@@ -87,6 +89,13 @@ inline constexpr const char* kGgufArchitectures = R"([
  "settings": {"attention.kv_lora_rank": "kv_lora_rank", "expert_shared_count": "n_shared_experts",
               "leading_dense_block_count": "first_k_dense_replace"},
  "optional": {"attention.q_lora_rank": "q_lora_rank", "expert_group_count": "n_group",
+  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
+{"name": "glm4moe", "model_type": "glm4_moe", "experts": true, "partial_rope": true,
+ "sigmoid_router": true, "predicts_tokens": true, "constants": {"first_k_dense_replace": 0},
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"},
+ "settings": {"expert_shared_count": "n_shared_experts"},
+ "optional": {"leading_dense_block_count": "first_k_dense_replace", "expert_group_count": "n_group",
   "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}}
 ])";
 

@@ -62,7 +62,7 @@ class GgufConfigConverter {
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
     // Gemma 2 (46 layers) and Gemma 3 (62 layers).
     const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
-    if (architecture_flag("latent")) write_router();
+    if (architecture_flag("latent") || architecture_flag("sigmoid_router")) write_router();
     if (architecture_flag("is_gemma"))
       config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
     refuse_unknown_keys();
@@ -94,7 +94,9 @@ class GgufConfigConverter {
                 metadata_.source_path());
     if (!architecture_flag("experts")) return;
     config_["num_experts"] = experts;
-    if (config_["model_type"] == "llama4_text") config_["use_qk_norm"] = experts != 128;
+    config_["use_qk_norm"] = config_["model_type"] == "llama4_text"
+                                 ? experts != 128
+                                 : header_.tensors.contains("blk.0.attn_q_norm.weight");
     write_setting("expert_used_count", "num_experts_per_tok");
     if (has_key("expert_feed_forward_length"))
       write_setting("expert_feed_forward_length", "moe_intermediate_size");
@@ -146,6 +148,8 @@ class GgufConfigConverter {
     d_model_ = natural_number("embedding_length");
     n_heads_ = uniform_number("attention.head_count");
     n_layers_ = natural_number("block_count");
+    if (architecture_flag("predicts_tokens"))
+      n_layers_ -= natural_number("nextn_predict_layers", 0);
     if (n_heads_ == 0) metadata_.fail(full_key("attention.head_count"), "one or more");
     d_head_ = natural_number("attention.key_length", d_model_ / n_heads_);
     if (architecture_flag("latent"))
@@ -180,10 +184,16 @@ class GgufConfigConverter {
 
   // DeepSeek-V2 has softmax scores, the default of llama.cpp; DeepSeek-V3 has sigmoid scores.
   void write_router() {
-    config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), false);
-    const auto function = natural_number("expert_gating_func", 1);
-    if (function != 1 && function != 2)
-      metadata_.fail(full_key("expert_gating_func"), "1 (softmax) or 2 (sigmoid)");
+    const bool always = config_.value("norm_topk_prob", false),
+               latent = architecture_flag("latent");
+    config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), always);
+    if (always && !config_["norm_topk_prob"])
+      metadata_.fail(full_key("expert_weights_norm"), "true, as models of this architecture have");
+    const auto function = natural_number("expert_gating_func", latent ? 1 : 2);
+    if (function != 2 && (!latent || function != 1))
+      metadata_.fail(full_key("expert_gating_func"),
+                     latent ? "1 (softmax) or 2 (sigmoid)" : "2 (sigmoid)");
+    if (!latent) return;
     config_["topk_method"] = config_["n_group"] == 1 ? "greedy" : "group_limited_greedy";
     if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
@@ -215,13 +225,12 @@ class GgufConfigConverter {
   void write_rope() {
     config_["rope_theta"] = number("rope.freq_base");
     const auto rotated = natural_number("rope.dimension_count", d_head_);
-    if (rotated != d_head_) {
-      if (!architecture_flag("partial_rope"))
-        metadata_.fail(full_key("rope.dimension_count"),
-                       fmt::format("{}, the length of keys", d_head_));
+    if (rotated != d_head_ && !architecture_flag("partial_rope"))
+      metadata_.fail(full_key("rope.dimension_count"),
+                     fmt::format("{}, the length of keys", d_head_));
+    if (architecture_flag("partial_rope"))
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(d_head_);
-    }
     if (!config_.contains("rope_local_base_freq") && has_key("rope.freq_base_swa") &&
         number("rope.freq_base_swa") != config_["rope_theta"])
       metadata_.fail(full_key("rope.freq_base_swa"), "the value of rope.freq_base");
@@ -309,6 +318,14 @@ bool add_value_rows(GgufTensorSource& source, const GgufTensor& tensor) {
   return true;
 }
 
+// Returns true for a tensor of layer `first` or of a later one.
+bool is_of_layer_from(std::int64_t first, const std::string& stored) {
+  std::int64_t layer = -1;
+  if (stored.starts_with("blk."))
+    std::from_chars(stored.data() + 4, stored.data() + stored.size(), layer);
+  return layer >= first;
+}
+
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Json& architecture, const std::string& stored) {
   static const Json kModules = Json::parse(kGgufModules);
@@ -338,6 +355,9 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   model.config = GgufConfigConverter(architecture, header, file, metadata).convert_to_config();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
+    if (architecture.value("predicts_tokens", false) &&
+        is_of_layer_from(model.config["num_hidden_layers"], stored))
+      continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
     for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
                                       std::pair{".attn_k.", "num_key_value_heads"}})
