@@ -589,6 +589,7 @@ EXAONE = ROPE | UNTIED | {"num_hidden_layers": 4, "sliding_window": 12, "sliding
 GLM_MOE = SMALL | {"head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4,
                    "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "use_qk_norm": True,
                    "attention_bias": True} | glm_rope(0.5)
+MINIMAX = SMALL | {"head_dim": 16, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2} | glm_rope(0.5, 5e6)
 
 FURTHER = [
     Case("cohere2", "cohere2", COHERE, tokens=43, rows=8,
@@ -628,8 +629,7 @@ FURTHER = [
          "moe_intermediate_size": 16, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 0,
          "moe_layer_start_index": 0, "moe_layer_end_index": 1, "moe_layer_interval": 2}, tokens=21, rows=5,
          dtype="float32", published_names=False, draw=57),
-    Case("minimax_m2", "minimax_m2", SMALL | {"head_dim": 16, "intermediate_size": 16, "num_local_experts": 6,
-         "num_experts_per_tok": 2} | glm_rope(0.5, 5000000.0), tokens=21, rows=6,
+    Case("minimax_m2", "minimax_m2", MINIMAX, tokens=21, rows=6,
          published=sp.chain(sp.old_rope(), sp.without("partial_rotary_factor", "rope_scaling", "rope_theta"),
                             sp.with_values(rotary_dim=8)), spellings=OLD, draw=1511),
     Case("minimax_m2_one_tensor", "minimax_m2", SMALL | {"head_dim": 8, "intermediate_size": 16,
@@ -805,6 +805,7 @@ GGUF = [
     gguf_case("deepseek_v2", "deepseek_v2", V2 | GGUF_LATENT | {"q_lora_rank": None, "first_k_dense_replace": 1}, "Q8_0",
               tokens=11, draw=3),
     gguf_case("glm4_moe", "glm4_moe", GLM_MOE | {"moe_intermediate_size": 32}, "Q8_0", tokens=11, draw=7),
+    gguf_case("minimax_m2", "minimax_m2", MINIMAX | {"intermediate_size": 32}, "Q8_0", tokens=11, draw=60),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
                  "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
-                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe"}
-SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe")
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe",
+                 "minimax_m2": "minimax-m2"}
+SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2")
 PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
@@ -31,6 +32,7 @@ OWN_SETTINGS = {
                      "moe_layer_interval": "add_interleave_moe_layer_step",
                      "moe_layer_start_index": "add_leading_dense_block_count",
                      "moe_num_shared_experts": "add_expert_shared_count"},
+    "minimax_m2": {"intermediate_size": "add_expert_feed_forward_length"},
     "gpt_oss": {"intermediate_size": "add_expert_feed_forward_length"},
     "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
                     "intermediate_size": "add_expert_feed_forward_length"},

@@ -96,7 +96,10 @@ inline constexpr const char* kGgufArchitectures = R"([
              "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"},
  "settings": {"expert_shared_count": "n_shared_experts"},
  "optional": {"leading_dense_block_count": "first_k_dense_replace", "expert_group_count": "n_group",
-  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}}
+  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
+{"name": "minimax-m2", "model_type": "minimax_m2", "experts": true, "partial_rope": true,
+ "sigmoid_router": true, "constants": {"norm_topk_prob": true},
+ "modules": {"exp_probs_b.bias": "mlp.e_score_correction_bias"}}
 ])";
 
 // Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.

@@ -425,6 +425,10 @@ TEST(Gguf, SigmoidRoutersKeepTheirSettings) {
   EXPECT_EQ(full["use_qk_norm"], true);
   EXPECT_THAT(model_refusal(file().number("glm4moe.expert_gating_func", 1)),
               HasSubstr("expected 2 (sigmoid)"));
+  EXPECT_EQ(model_of(tiny_experts("minimax-m2").build()).config["norm_topk_prob"], true);
+  EXPECT_THAT(
+      model_refusal(tiny_experts("minimax-m2").flag("minimax-m2.expert_weights_norm", false)),
+      HasSubstr("is false, expected true"));
 }
 
 TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
