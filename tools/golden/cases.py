@@ -590,6 +590,9 @@ GLM_MOE = SMALL | {"head_dim": 16, "moe_intermediate_size": 16, "n_routed_expert
                    "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "use_qk_norm": True,
                    "attention_bias": True} | glm_rope(0.5)
 MINIMAX = SMALL | {"head_dim": 16, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2} | glm_rope(0.5, 5e6)
+AFMOE = SMALL | {"num_hidden_layers": 3, "head_dim": 16, "moe_intermediate_size": 16, "num_experts": 6, "num_experts_per_tok": 2,
+                 "num_shared_experts": 1, "route_scale": 1.7, "mup_enabled": True, "sliding_window": 8,
+                 "global_attn_every_n_layers": 3} | default_rope(10000.0)
 
 FURTHER = [
     Case("cohere2", "cohere2", COHERE, tokens=43, rows=8,
@@ -634,9 +637,7 @@ FURTHER = [
                             sp.with_values(rotary_dim=8)), spellings=OLD, draw=1511),
     Case("minimax_m2_one_tensor", "minimax_m2", SMALL | {"head_dim": 8, "intermediate_size": 16,
          "num_local_experts": 6, "num_experts_per_tok": 2}, tokens=11, rows=5, dtype="float32", published_names=False, draw=44),
-    Case("afmoe", "afmoe", SMALL | {"num_hidden_layers": 3, "head_dim": 16, "moe_intermediate_size": 16,
-         "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1, "route_scale": 1.7, "mup_enabled": True,
-         "sliding_window": 8, "global_attn_every_n_layers": 3} | default_rope(10000.0), tokens=11, rows=6,
+    Case("afmoe", "afmoe", AFMOE, tokens=11, rows=6,
          published=sp.without("layer_types"), spellings=OLD, draw=262),
     Case("afmoe_one_tensor", "afmoe", SMALL | {"head_dim": 8, "moe_intermediate_size": 16, "num_experts": 6,
          "num_experts_per_tok": 2, "num_dense_layers": 0, "attention_bias": True,
@@ -806,6 +807,8 @@ GGUF = [
               tokens=11, draw=3),
     gguf_case("glm4_moe", "glm4_moe", GLM_MOE | {"moe_intermediate_size": 32}, "Q8_0", tokens=11, draw=7),
     gguf_case("minimax_m2", "minimax_m2", MINIMAX | {"intermediate_size": 32}, "Q8_0", tokens=11, draw=60),
+    gguf_case("afmoe", "afmoe", AFMOE | {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "moe_intermediate_size": 32},
+              "Q8_0", tokens=11, draw=530),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

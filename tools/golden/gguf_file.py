@@ -14,7 +14,7 @@ ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe
                  "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
                  "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe",
                  "minimax_m2": "minimax-m2"}
-SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2")
+SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2", "afmoe")
 PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
@@ -33,6 +33,8 @@ OWN_SETTINGS = {
                      "moe_layer_start_index": "add_leading_dense_block_count",
                      "moe_num_shared_experts": "add_expert_shared_count"},
     "minimax_m2": {"intermediate_size": "add_expert_feed_forward_length"},
+    "afmoe": {"num_shared_experts": "add_expert_shared_count", "num_dense_layers": "add_leading_dense_block_count",
+              "route_scale": "add_expert_weights_scale"},
     "gpt_oss": {"intermediate_size": "add_expert_feed_forward_length"},
     "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
                     "intermediate_size": "add_expert_feed_forward_length"},
@@ -95,6 +97,8 @@ def write_head_sizes(writer, config, d_head):
         keys, values = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
     if kind in SIGMOID_ROUTERS:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if kind == "afmoe":
+        writer.add_expert_weights_norm(True)
     if kind == "deepseek_v3":
         writer.add_key_length_mla(keys)
         writer.add_value_length_mla(values)
@@ -204,7 +208,7 @@ def convert_tensor(name, values, config):
     elif name.endswith("experts.down_proj"):
         yield StoredTensor(name + ".weight", values.swapaxes(1, 2), lambda back, to: to.update({name: back.swapaxes(1, 2)}))
     else:
-        stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$", r"\1.bias", name)
+        stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$|(expert_bias)$", r"\1\2.bias", name)
         yield StoredTensor(stored, values, lambda back, to: to.update({name: back}))
 
 

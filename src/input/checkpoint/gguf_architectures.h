@@ -99,7 +99,16 @@ inline constexpr const char* kGgufArchitectures = R"([
   "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
 {"name": "minimax-m2", "model_type": "minimax_m2", "experts": true, "partial_rope": true,
  "sigmoid_router": true, "constants": {"norm_topk_prob": true},
- "modules": {"exp_probs_b.bias": "mlp.e_score_correction_bias"}}
+ "modules": {"exp_probs_b.bias": "mlp.e_score_correction_bias"}},
+{"name": "afmoe", "model_type": "afmoe", "experts": true, "slides": true, "sigmoid_router": true,
+ "constants": {"norm_topk_prob": true, "mup_enabled": true, "num_dense_layers": 0},
+ "modules": {"attn_gate": "self_attn.gate_proj", "post_attention_norm": "post_attention_layernorm",
+             "ffn_norm": "pre_mlp_layernorm", "post_ffw_norm": "post_mlp_layernorm",
+             "ffn_gate_inp": "mlp.router.gate", "exp_probs_b.bias": "mlp.expert_bias"},
+ "settings": {"attention.sliding_window": "sliding_window",
+              "expert_shared_count": "num_shared_experts"},
+ "optional": {"leading_dense_block_count": "num_dense_layers",
+              "expert_weights_scale": "route_scale"}}
 ])";
 
 // Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.
