@@ -809,6 +809,7 @@ GGUF = [
     gguf_case("minimax_m2", "minimax_m2", MINIMAX | {"intermediate_size": 32}, "Q8_0", tokens=11, draw=60),
     gguf_case("afmoe", "afmoe", AFMOE | {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "moe_intermediate_size": 32},
               "Q8_0", tokens=11, draw=530),
+    gguf_case("lfm2", "lfm2", LFM2, "Q8_0", tokens=43),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

@@ -9,6 +9,8 @@ namespace qkscope {
 //   model_type         model_type in config.json
 //   modules            names of modules of a layer that differ from kGgufModules; a name with an
 //                      ending (attn_sinks.weight) is that of a tensor
+//   final_norm         names of the final norm in GGUF and in Hugging Face checkpoints
+//   mixer              name of layers without attention, which have zero key heads
 //   settings, optional metadata keys and the settings of config.json that have their values
 //   constants          settings of config.json that the file does not hold
 //   experts            a mixture of experts
@@ -92,9 +94,9 @@ inline constexpr const char* kGgufArchitectures = R"([
   "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
 {"name": "glm4moe", "model_type": "glm4_moe", "experts": true, "partial_rope": true,
  "sigmoid_router": true, "predicts_tokens": true, "constants": {"first_k_dense_replace": 0},
+ "settings": {"expert_shared_count": "n_shared_experts"},
  "modules": {"post_attention_norm": "post_attention_layernorm",
              "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"},
- "settings": {"expert_shared_count": "n_shared_experts"},
  "optional": {"leading_dense_block_count": "first_k_dense_replace", "expert_group_count": "n_group",
   "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
 {"name": "minimax-m2", "model_type": "minimax_m2", "experts": true, "partial_rope": true,
@@ -106,9 +108,16 @@ inline constexpr const char* kGgufArchitectures = R"([
              "ffn_norm": "pre_mlp_layernorm", "post_ffw_norm": "post_mlp_layernorm",
              "ffn_gate_inp": "mlp.router.gate", "exp_probs_b.bias": "mlp.expert_bias"},
  "settings": {"attention.sliding_window": "sliding_window",
-              "expert_shared_count": "num_shared_experts"},
- "optional": {"leading_dense_block_count": "num_dense_layers",
-              "expert_weights_scale": "route_scale"}}
+  "expert_shared_count": "num_shared_experts"}, "optional": {"expert_weights_scale": "route_scale",
+  "leading_dense_block_count": "num_dense_layers"}},
+{"name": "lfm2", "model_type": "lfm2", "final_norm": ["token_embd_norm", "embedding_norm"],
+ "mixer": "conv", "constants": {"block_auto_adjust_ff_dim": false},
+ "modules": {"attn_norm": "operator_norm", "attn_q_norm": "self_attn.q_layernorm",
+  "attn_k_norm": "self_attn.k_layernorm", "attn_output": "self_attn.out_proj",
+  "ffn_norm": "ffn_norm", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
+  "ffn_down": "feed_forward.w2", "shortconv.conv": "conv.conv",
+  "shortconv.in_proj": "conv.in_proj", "shortconv.out_proj": "conv.out_proj"},
+ "settings": {"attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"}}
 ])";
 
 // Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -134,14 +135,17 @@ class GgufConfigConverter {
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // Accepts a single number, or a list with the same number for every layer.
+  // Accepts a single number, or a list with the same number for every layer with attention.
   std::int64_t uniform_number(const char* name) {
     const auto& value = metadata_.at(full_key(name));
     if (!value.is_array()) return natural_number(name);
-    const bool same = !value.empty() && value.front().is_number_unsigned() &&
-                      std::ranges::count(value, value.front()) == std::ssize(value);
+    auto counts = value.get<std::vector<Json>>();
+    if (architecture_.contains("mixer")) std::erase(counts, 0);
+    const bool same = !counts.empty() && counts.front().is_number_integer() &&
+                      counts.front() >= 0 &&
+                      std::ranges::count(counts, counts.front()) == std::ssize(counts);
     if (!same) metadata_.fail(full_key(name), "one number for all layers");
-    return value.front().get<std::int64_t>();
+    return counts.front().get<std::int64_t>();
   }
 
   void write_sizes() {
@@ -162,6 +166,9 @@ class GgufConfigConverter {
     config_["num_attention_heads"] = n_heads_;
     const bool grouped = has_key("attention.head_count_kv") && !architecture_flag("latent");
     config_["num_key_value_heads"] = grouped ? uniform_number("attention.head_count_kv") : n_heads_;
+    if (architecture_.contains("mixer"))
+      for (const Json& count : metadata_.at(full_key("attention.head_count_kv")))
+        config_["layer_types"].push_back(count == 0 ? architecture_["mixer"] : "full_attention");
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
     config_["max_position_embeddings"] = natural_number("context_length");
@@ -320,10 +327,7 @@ bool add_value_rows(GgufTensorSource& source, const GgufTensor& tensor) {
 
 // Returns true for a tensor of layer `first` or of a later one.
 bool is_of_layer_from(std::int64_t first, const std::string& stored) {
-  std::int64_t layer = -1;
-  if (stored.starts_with("blk."))
-    std::from_chars(stored.data() + 4, stored.data() + stored.size(), layer);
-  return layer >= first;
+  return stored.starts_with("blk.") && std::strtoll(stored.c_str() + 4, nullptr, 10) >= first;
 }
 
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
@@ -334,15 +338,19 @@ std::string checkpoint_name(const Json& architecture, const std::string& stored)
   const auto words = split(stored, '.');
   const auto ending = "." + words.back();
   if (ending != ".weight" && ending != ".bias") return "";
-  if (words.size() == 2 && words[0] == "output_norm") return "model.norm" + ending;
-  if (words.size() != 4 || words[0] != "blk" || words[1].empty() ||
+  const auto final_norm = architecture.value("final_norm", Json{"output_norm", "norm"});
+  if (words.size() == 2 && words[0] == final_norm[0])
+    return "model." + std::string(final_norm[1]) + ending;
+  if (words.size() < 4 || words[0] != "blk" || words[1].empty() ||
       words[1].find_first_not_of("0123456789") != std::string::npos)
     return "";
   const auto layer = fmt::format("model.layers.{}.", words[1]);
   const auto own = architecture.value("modules", Json::object());
-  if (own.contains(words[2] + ending)) return layer + std::string(own[words[2] + ending]);
-  const auto& modules = own.contains(words[2]) ? own : kModules;
-  return modules.contains(words[2]) ? layer + std::string(modules[words[2]]) + ending : "";
+  const auto tensor = stored.substr(words[0].size() + words[1].size() + 2);
+  if (own.contains(tensor)) return layer + std::string(own[tensor]);
+  const auto module = tensor.substr(0, tensor.size() - ending.size());
+  const auto& modules = own.contains(module) ? own : kModules;
+  return modules.contains(module) ? layer + std::string(modules[module]) + ending : "";
 }
 
 }  // namespace
@@ -359,6 +367,8 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
         is_of_layer_from(model.config["num_hidden_layers"], stored))
       continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
+    if (stored.ends_with("conv.weight") && source.shape.size() == 2)  // (channels, 1, taps)
+      source.shape.insert(source.shape.begin() + 1, 1);
     for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
                                       std::pair{".attn_k.", "num_key_value_heads"}})
       if (architecture.value("interleaves_heads", false) && stored.find(part) != std::string::npos)

@@ -431,6 +431,29 @@ TEST(Gguf, SigmoidRoutersKeepTheirSettings) {
       HasSubstr("is false, expected true"));
 }
 
+TEST(Gguf, LayersWithoutKeyHeadsAreConvolutions) {
+  const auto file = [](const std::vector<std::int32_t>& kv_heads) {
+    return tiny_model("lfm2")
+        .number("lfm2.shortconv.l_cache", 3)
+        .integers("lfm2.attention.head_count_kv", kv_heads);
+  };
+  const auto model = model_of(file({0, 1, 0})
+                                  .tensor("token_embd_norm.weight", {4}, 0, 128)
+                                  .tensor("blk.0.shortconv.conv.weight", {3, 4}, 0, 160)
+                                  .build());
+  EXPECT_EQ(model.config["layer_types"], (Json{"conv", "full_attention", "conv"}));
+  EXPECT_EQ(model.config["num_key_value_heads"], 1);
+  EXPECT_EQ(model.config["conv_L_cache"], 3);
+  EXPECT_TRUE(model.tensors.contains("model.embedding_norm.weight"));
+  EXPECT_EQ(model.tensors.at("model.layers.0.conv.conv.weight").shape,
+            (std::vector<std::int64_t>{4, 1, 3}));
+  EXPECT_THAT(model_refusal(file({1, 0, 2})), HasSubstr("one number for all layers"));
+  for (const auto& wrong : {std::vector<std::int32_t>{0, 0}, {1, -1}, {-1}, {}})
+    EXPECT_THAT(model_refusal(file(wrong)), HasSubstr("one number for all layers"));
+  EXPECT_THAT(model_refusal(file({1}).tensor("output_norm.weight", {4}, 0, 128)),
+              HasSubstr("is none that a lfm2 model has"));
+}
+
 TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
   const TemporaryFolder folder;
   // One rank and head, two dimensions of keys and one of values; outer dimensions of one are
