@@ -586,6 +586,13 @@ MAMBA = [
 PATTERN = {"no_layer_types": sp.without("layer_types")}
 COHERE = ROPE | {"num_hidden_layers": 4, "sliding_window": 12, "logit_scale": 0.25} | default_rope(50000.0)
 EXAONE = ROPE | UNTIED | {"num_hidden_layers": 4, "sliding_window": 12, "sliding_window_pattern": 4} | default_rope(1000000.0)
+GLM_MOE = SMALL | {"head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4,
+                   "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "use_qk_norm": True,
+                   "attention_bias": True} | glm_rope(0.5)
+MINIMAX = SMALL | {"head_dim": 16, "intermediate_size": 16, "num_local_experts": 6, "num_experts_per_tok": 2} | glm_rope(0.5, 5e6)
+AFMOE = SMALL | {"num_hidden_layers": 3, "head_dim": 16, "moe_intermediate_size": 16, "num_experts": 6, "num_experts_per_tok": 2,
+                 "num_shared_experts": 1, "route_scale": 1.7, "mup_enabled": True, "sliding_window": 8,
+                 "global_attn_every_n_layers": 3} | default_rope(10000.0)
 
 FURTHER = [
     Case("cohere2", "cohere2", COHERE, tokens=43, rows=8,
@@ -605,9 +612,7 @@ FURTHER = [
     Case("ernie4_5", "ernie4_5", SMALL | {"head_dim": 16} | default_rope(500000.0), rows=8,
          published=sp.chain(sp.old_rope(), sp.without("rope_theta", "tie_word_embeddings", "use_bias")), spellings=OLD),
     Case("ernie4_5_bias", "ernie4_5", ROPE | UNTIED | {"head_dim": 24, "use_bias": True}, rows=5, dtype="float16"),
-    Case("glm4_moe", "glm4_moe", SMALL | {"head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 8,
-         "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
-         "use_qk_norm": True, "attention_bias": True} | glm_rope(0.5), tokens=21, rows=6,
+    Case("glm4_moe", "glm4_moe", GLM_MOE, tokens=21, rows=6,
          published=sp.chain(sp.old_rope(), sp.without("partial_rotary_factor", "rope_scaling")), spellings=OLD, draw=54),
     Case("glm4_moe_one_tensor", "glm4_moe", SMALL | {"moe_intermediate_size": 16, "n_routed_experts": 6,
          "num_experts_per_tok": 2, "first_k_dense_replace": 0, "norm_topk_prob": False}, tokens=21, rows=5,
@@ -627,15 +632,12 @@ FURTHER = [
          "moe_intermediate_size": 16, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 0,
          "moe_layer_start_index": 0, "moe_layer_end_index": 1, "moe_layer_interval": 2}, tokens=21, rows=5,
          dtype="float32", published_names=False, draw=57),
-    Case("minimax_m2", "minimax_m2", SMALL | {"head_dim": 16, "intermediate_size": 16, "num_local_experts": 6,
-         "num_experts_per_tok": 2} | glm_rope(0.5, 5000000.0), tokens=21, rows=6,
+    Case("minimax_m2", "minimax_m2", MINIMAX, tokens=21, rows=6,
          published=sp.chain(sp.old_rope(), sp.without("partial_rotary_factor", "rope_scaling", "rope_theta"),
                             sp.with_values(rotary_dim=8)), spellings=OLD, draw=1511),
     Case("minimax_m2_one_tensor", "minimax_m2", SMALL | {"head_dim": 8, "intermediate_size": 16,
          "num_local_experts": 6, "num_experts_per_tok": 2}, tokens=11, rows=5, dtype="float32", published_names=False, draw=44),
-    Case("afmoe", "afmoe", SMALL | {"num_hidden_layers": 3, "head_dim": 16, "moe_intermediate_size": 16,
-         "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1, "route_scale": 1.7, "mup_enabled": True,
-         "sliding_window": 8, "global_attn_every_n_layers": 3} | default_rope(10000.0), tokens=11, rows=6,
+    Case("afmoe", "afmoe", AFMOE, tokens=11, rows=6,
          published=sp.without("layer_types"), spellings=OLD, draw=262),
     Case("afmoe_one_tensor", "afmoe", SMALL | {"head_dim": 8, "moe_intermediate_size": 16, "num_experts": 6,
          "num_experts_per_tok": 2, "num_dense_layers": 0, "attention_bias": True,
@@ -803,6 +805,11 @@ GGUF = [
     gguf_case("deepseek_v3", "deepseek_v3", V3 | GGUF_LATENT, "Q8_0", tokens=11, draw=45),
     gguf_case("deepseek_v2", "deepseek_v2", V2 | GGUF_LATENT | {"q_lora_rank": None, "first_k_dense_replace": 1}, "Q8_0",
               tokens=11, draw=3),
+    gguf_case("glm4_moe", "glm4_moe", GLM_MOE | {"moe_intermediate_size": 32}, "Q8_0", tokens=11, draw=7),
+    gguf_case("minimax_m2", "minimax_m2", MINIMAX | {"intermediate_size": 32}, "Q8_0", tokens=11, draw=60),
+    gguf_case("afmoe", "afmoe", AFMOE | {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "moe_intermediate_size": 32},
+              "Q8_0", tokens=11, draw=530),
+    gguf_case("lfm2", "lfm2", LFM2, "Q8_0", tokens=43),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
                  "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
-                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe",
+                 "minimax_m2": "minimax-m2"}
+SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2", "afmoe")
 PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
@@ -20,6 +22,7 @@ DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_exp
             "n_group": "add_expert_group_count", "topk_group": "add_expert_group_used_count",
             "first_k_dense_replace": "add_leading_dense_block_count", "routed_scaling_factor": "add_expert_weights_scale",
             "q_lora_rank": "add_q_lora_rank", "kv_lora_rank": "add_kv_lora_rank"}
+GLM_MOE = {key: method for key, method in DEEPSEEK.items() if not key.endswith("rank")}
 # Settings of one family: key of config.json -> method of GGUFWriter.
 OWN_SETTINGS = {
     "cohere2": {"logit_scale": "add_logit_scale"},
@@ -29,12 +32,17 @@ OWN_SETTINGS = {
                      "moe_layer_interval": "add_interleave_moe_layer_step",
                      "moe_layer_start_index": "add_leading_dense_block_count",
                      "moe_num_shared_experts": "add_expert_shared_count"},
+    "minimax_m2": {"intermediate_size": "add_expert_feed_forward_length"},
+    "afmoe": {"num_shared_experts": "add_expert_shared_count", "num_dense_layers": "add_leading_dense_block_count",
+              "route_scale": "add_expert_weights_scale"},
+    "lfm2": {"conv_L_cache": "add_shortconv_l_cache"},
     "gpt_oss": {"intermediate_size": "add_expert_feed_forward_length"},
     "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
                     "intermediate_size": "add_expert_feed_forward_length"},
     "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK | {"norm_topk_prob": "add_expert_weights_norm"},
+    "glm4_moe": GLM_MOE | {"norm_topk_prob": "add_expert_weights_norm", "num_nextn_predict_layers": "add_nextn_predict_layers"},
 }
-EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
+EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
             "norm_epsilon": "add_layer_norm_eps"}
 # Settings of all families that have them.
 SETTINGS = {
@@ -63,8 +71,9 @@ def write_settings(writer, config, rope):
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(d_model)
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config.get("intermediate_size_mlp", config["intermediate_size"]))
+    further = config.get("num_nextn_predict_layers", 0) if config["model_type"] == "glm4_moe" else 0  # transformers drops them
+    writer.add_block_count(config["num_hidden_layers"] + further)
+    writer.add_feed_forward_length(feed_forward_length(config))
     writer.add_head_count(heads)
     write_head_sizes(writer, config, d_head)
     for key, method in EPSILONS.items():
@@ -81,20 +90,36 @@ def write_settings(writer, config, rope):
         writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
 
 
+def feed_forward_length(config):
+    """Returns the width of an MLP; that of LFM2 may be derived from intermediate_size."""
+    width = config.get("intermediate_size_mlp", config["intermediate_size"])
+    if not config.get("block_auto_adjust_ff_dim"):
+        return width
+    unit = config["block_multiple_of"]
+    return -(-int(config["block_ffn_dim_multiplier"] * int(2 * width / 3)) // unit) * unit
+
+
 def write_head_sizes(writer, config, d_head):
     """Writes DeepSeek-V2 in the layout of older converters, DeepSeek-V3 in that of newer ones, which split kv_b_proj."""
     kind = config["model_type"]
     keys, values = d_head, d_head
     if kind.startswith("deepseek"):
         keys, values = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
-    if kind == "deepseek_v3":
+    if kind in SIGMOID_ROUTERS:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if kind == "afmoe":
+        writer.add_expert_weights_norm(True)
+    if kind == "deepseek_v3":
         writer.add_key_length_mla(keys)
         writer.add_value_length_mla(values)
         keys, values = config["kv_lora_rank"] + config["qk_rope_head_dim"], config["kv_lora_rank"]
-    writer.add_head_count_kv(1 if kind == "deepseek_v3" else config["num_key_value_heads"])
-    writer.add_key_length(keys)
-    writer.add_value_length(values)
+    kv_heads = 1 if kind == "deepseek_v3" else config["num_key_value_heads"]
+    if kind == "lfm2":
+        kv_heads = [0 if layer == "conv" else kv_heads for layer in config["layer_types"]]
+    writer.add_head_count_kv(kv_heads)
+    if kind != "lfm2":
+        writer.add_key_length(keys)
+        writer.add_value_length(values)
 
 
 def rope_base(rope, d):
@@ -194,10 +219,12 @@ def convert_tensor(name, values, config):
                 to.setdefault(name, np.empty_like(values)).reshape(joined.shape)[rows] = back.swapaxes(1, 2) if part == "k" else back
             stored = joined[rows].swapaxes(1, 2) if part == "k" else joined[rows]
             yield StoredTensor(name.replace("kv_b", f"{part}_b"), stored, restore)
+    elif name.endswith("conv.conv.weight"):
+        yield StoredTensor(name, values.squeeze(1), lambda back, to: to.update({name: back[:, None]}))
     elif name.endswith("experts.down_proj"):
         yield StoredTensor(name + ".weight", values.swapaxes(1, 2), lambda back, to: to.update({name: back.swapaxes(1, 2)}))
     else:
-        stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$", r"\1.bias", name)
+        stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$|(expert_bias)$", r"\1\2.bias", name)
         yield StoredTensor(stored, values, lambda back, to: to.update({name: back}))
 
 

@@ -239,7 +239,7 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
     bad_input("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16",
               where, quote_text(stored.name), type.name);
   const auto bytes_of_row = static_cast<std::size_t>(width / type.elements) * type.bytes;
-  Tensor result(Shape(std::span(stored.shape)), memory_dtype(source));
+  Tensor result(Shape(std::span(source.shape)), memory_dtype(source));
   const auto size = dtype_size(result.dtype());
   parallel_for(rows, [&](std::int64_t row) {
     const auto from = heads > 0 ? row_in_gguf_file(row, rows / heads) : row;

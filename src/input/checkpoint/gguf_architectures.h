@@ -9,6 +9,8 @@ namespace qkscope {
 //   model_type         model_type in config.json
 //   modules            names of modules of a layer that differ from kGgufModules; a name with an
 //                      ending (attn_sinks.weight) is that of a tensor
+//   final_norm         names of the final norm in GGUF and in Hugging Face checkpoints
+//   mixer              name of layers without attention, which have zero key heads
 //   settings, optional metadata keys and the settings of config.json that have their values
 //   constants          settings of config.json that the file does not hold
 //   experts            a mixture of experts
@@ -18,6 +20,8 @@ namespace qkscope {
 //   layer_norm         LayerNorm instead of RMSNorm
 //   is_gemma           norms are stored as 1 + weight
 //   latent             multi-head latent attention (MLA)
+//   sigmoid_router     a router with sigmoid scores
+//   predicts_tokens    the last layers may predict further tokens (MTP); they are not read
 inline constexpr const char* kGgufArchitectures = R"([
 {"name": "llama", "model_type": "llama", "interleaves_heads": true},
 {"name": "qwen2", "model_type": "qwen2"},
@@ -87,7 +91,33 @@ inline constexpr const char* kGgufArchitectures = R"([
  "settings": {"attention.kv_lora_rank": "kv_lora_rank", "expert_shared_count": "n_shared_experts",
               "leading_dense_block_count": "first_k_dense_replace"},
  "optional": {"attention.q_lora_rank": "q_lora_rank", "expert_group_count": "n_group",
-  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}}
+  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
+{"name": "glm4moe", "model_type": "glm4_moe", "experts": true, "partial_rope": true,
+ "sigmoid_router": true, "predicts_tokens": true, "constants": {"first_k_dense_replace": 0},
+ "settings": {"expert_shared_count": "n_shared_experts"},
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias"},
+ "optional": {"leading_dense_block_count": "first_k_dense_replace", "expert_group_count": "n_group",
+  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
+{"name": "minimax-m2", "model_type": "minimax_m2", "experts": true, "partial_rope": true,
+ "sigmoid_router": true, "constants": {"norm_topk_prob": true},
+ "modules": {"exp_probs_b.bias": "mlp.e_score_correction_bias"}},
+{"name": "afmoe", "model_type": "afmoe", "experts": true, "slides": true, "sigmoid_router": true,
+ "constants": {"norm_topk_prob": true, "mup_enabled": true, "num_dense_layers": 0},
+ "modules": {"attn_gate": "self_attn.gate_proj", "post_attention_norm": "post_attention_layernorm",
+             "ffn_norm": "pre_mlp_layernorm", "post_ffw_norm": "post_mlp_layernorm",
+             "ffn_gate_inp": "mlp.router.gate", "exp_probs_b.bias": "mlp.expert_bias"},
+ "settings": {"attention.sliding_window": "sliding_window",
+  "expert_shared_count": "num_shared_experts"}, "optional": {"expert_weights_scale": "route_scale",
+  "leading_dense_block_count": "num_dense_layers"}},
+{"name": "lfm2", "model_type": "lfm2", "final_norm": ["token_embd_norm", "embedding_norm"],
+ "mixer": "conv", "constants": {"block_auto_adjust_ff_dim": false},
+ "modules": {"attn_norm": "operator_norm", "attn_q_norm": "self_attn.q_layernorm",
+  "attn_k_norm": "self_attn.k_layernorm", "attn_output": "self_attn.out_proj",
+  "ffn_norm": "ffn_norm", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
+  "ffn_down": "feed_forward.w2", "shortconv.conv": "conv.conv",
+  "shortconv.in_proj": "conv.in_proj", "shortconv.out_proj": "conv.out_proj"},
+ "settings": {"attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"}}
 ])";
 
 // Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.

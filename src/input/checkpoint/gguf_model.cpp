@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -62,7 +63,7 @@ class GgufConfigConverter {
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
     // Gemma 2 (46 layers) and Gemma 3 (62 layers).
     const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
-    if (architecture_flag("latent")) write_router();
+    if (architecture_flag("latent") || architecture_flag("sigmoid_router")) write_router();
     if (architecture_flag("is_gemma"))
       config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
     refuse_unknown_keys();
@@ -94,7 +95,9 @@ class GgufConfigConverter {
                 metadata_.source_path());
     if (!architecture_flag("experts")) return;
     config_["num_experts"] = experts;
-    if (config_["model_type"] == "llama4_text") config_["use_qk_norm"] = experts != 128;
+    config_["use_qk_norm"] = config_["model_type"] == "llama4_text"
+                                 ? experts != 128
+                                 : header_.tensors.contains("blk.0.attn_q_norm.weight");
     write_setting("expert_used_count", "num_experts_per_tok");
     if (has_key("expert_feed_forward_length"))
       write_setting("expert_feed_forward_length", "moe_intermediate_size");
@@ -132,20 +135,25 @@ class GgufConfigConverter {
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // Accepts a single number, or a list with the same number for every layer.
+  // Accepts a single number, or a list with the same number for every layer with attention.
   std::int64_t uniform_number(const char* name) {
     const auto& value = metadata_.at(full_key(name));
     if (!value.is_array()) return natural_number(name);
-    const bool same = !value.empty() && value.front().is_number_unsigned() &&
-                      std::ranges::count(value, value.front()) == std::ssize(value);
+    auto counts = value.get<std::vector<Json>>();
+    if (architecture_.contains("mixer")) std::erase(counts, 0);
+    const bool same = !counts.empty() && counts.front().is_number_integer() &&
+                      counts.front() >= 0 &&
+                      std::ranges::count(counts, counts.front()) == std::ssize(counts);
     if (!same) metadata_.fail(full_key(name), "one number for all layers");
-    return value.front().get<std::int64_t>();
+    return counts.front().get<std::int64_t>();
   }
 
   void write_sizes() {
     d_model_ = natural_number("embedding_length");
     n_heads_ = uniform_number("attention.head_count");
     n_layers_ = natural_number("block_count");
+    if (architecture_flag("predicts_tokens"))
+      n_layers_ -= natural_number("nextn_predict_layers", 0);
     if (n_heads_ == 0) metadata_.fail(full_key("attention.head_count"), "one or more");
     d_head_ = natural_number("attention.key_length", d_model_ / n_heads_);
     if (architecture_flag("latent"))
@@ -158,6 +166,9 @@ class GgufConfigConverter {
     config_["num_attention_heads"] = n_heads_;
     const bool grouped = has_key("attention.head_count_kv") && !architecture_flag("latent");
     config_["num_key_value_heads"] = grouped ? uniform_number("attention.head_count_kv") : n_heads_;
+    if (architecture_.contains("mixer"))
+      for (const Json& count : metadata_.at(full_key("attention.head_count_kv")))
+        config_["layer_types"].push_back(count == 0 ? architecture_["mixer"] : "full_attention");
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
     config_["max_position_embeddings"] = natural_number("context_length");
@@ -180,10 +191,16 @@ class GgufConfigConverter {
 
   // DeepSeek-V2 has softmax scores, the default of llama.cpp; DeepSeek-V3 has sigmoid scores.
   void write_router() {
-    config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), false);
-    const auto function = natural_number("expert_gating_func", 1);
-    if (function != 1 && function != 2)
-      metadata_.fail(full_key("expert_gating_func"), "1 (softmax) or 2 (sigmoid)");
+    const bool always = config_.value("norm_topk_prob", false),
+               latent = architecture_flag("latent");
+    config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), always);
+    if (always && !config_["norm_topk_prob"])
+      metadata_.fail(full_key("expert_weights_norm"), "true, as models of this architecture have");
+    const auto function = natural_number("expert_gating_func", latent ? 1 : 2);
+    if (function != 2 && (!latent || function != 1))
+      metadata_.fail(full_key("expert_gating_func"),
+                     latent ? "1 (softmax) or 2 (sigmoid)" : "2 (sigmoid)");
+    if (!latent) return;
     config_["topk_method"] = config_["n_group"] == 1 ? "greedy" : "group_limited_greedy";
     if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
@@ -215,13 +232,12 @@ class GgufConfigConverter {
   void write_rope() {
     config_["rope_theta"] = number("rope.freq_base");
     const auto rotated = natural_number("rope.dimension_count", d_head_);
-    if (rotated != d_head_) {
-      if (!architecture_flag("partial_rope"))
-        metadata_.fail(full_key("rope.dimension_count"),
-                       fmt::format("{}, the length of keys", d_head_));
+    if (rotated != d_head_ && !architecture_flag("partial_rope"))
+      metadata_.fail(full_key("rope.dimension_count"),
+                     fmt::format("{}, the length of keys", d_head_));
+    if (architecture_flag("partial_rope"))
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(d_head_);
-    }
     if (!config_.contains("rope_local_base_freq") && has_key("rope.freq_base_swa") &&
         number("rope.freq_base_swa") != config_["rope_theta"])
       metadata_.fail(full_key("rope.freq_base_swa"), "the value of rope.freq_base");
@@ -309,6 +325,11 @@ bool add_value_rows(GgufTensorSource& source, const GgufTensor& tensor) {
   return true;
 }
 
+// Returns true for a tensor of layer `first` or of a later one.
+bool is_of_layer_from(std::int64_t first, const std::string& stored) {
+  return stored.starts_with("blk.") && std::strtoll(stored.c_str() + 4, nullptr, 10) >= first;
+}
+
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Json& architecture, const std::string& stored) {
   static const Json kModules = Json::parse(kGgufModules);
@@ -317,15 +338,19 @@ std::string checkpoint_name(const Json& architecture, const std::string& stored)
   const auto words = split(stored, '.');
   const auto ending = "." + words.back();
   if (ending != ".weight" && ending != ".bias") return "";
-  if (words.size() == 2 && words[0] == "output_norm") return "model.norm" + ending;
-  if (words.size() != 4 || words[0] != "blk" || words[1].empty() ||
+  const auto final_norm = architecture.value("final_norm", Json{"output_norm", "norm"});
+  if (words.size() == 2 && words[0] == final_norm[0])
+    return "model." + std::string(final_norm[1]) + ending;
+  if (words.size() < 4 || words[0] != "blk" || words[1].empty() ||
       words[1].find_first_not_of("0123456789") != std::string::npos)
     return "";
   const auto layer = fmt::format("model.layers.{}.", words[1]);
   const auto own = architecture.value("modules", Json::object());
-  if (own.contains(words[2] + ending)) return layer + std::string(own[words[2] + ending]);
-  const auto& modules = own.contains(words[2]) ? own : kModules;
-  return modules.contains(words[2]) ? layer + std::string(modules[words[2]]) + ending : "";
+  const auto tensor = stored.substr(words[0].size() + words[1].size() + 2);
+  if (own.contains(tensor)) return layer + std::string(own[tensor]);
+  const auto module = tensor.substr(0, tensor.size() - ending.size());
+  const auto& modules = own.contains(module) ? own : kModules;
+  return modules.contains(module) ? layer + std::string(modules[module]) + ending : "";
 }
 
 }  // namespace
@@ -338,7 +363,12 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   model.config = GgufConfigConverter(architecture, header, file, metadata).convert_to_config();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
+    if (architecture.value("predicts_tokens", false) &&
+        is_of_layer_from(model.config["num_hidden_layers"], stored))
+      continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
+    if (stored.ends_with("conv.weight") && source.shape.size() == 2)  // (channels, 1, taps)
+      source.shape.insert(source.shape.begin() + 1, 1);
     for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
                                       std::pair{".attn_k.", "num_key_value_heads"}})
       if (architecture.value("interleaves_heads", false) && stored.find(part) != std::string::npos)

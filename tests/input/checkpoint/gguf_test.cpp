@@ -376,6 +376,84 @@ TEST(Gguf, DeepseekFilesNameTheVersionByTheirRouter) {
               HasSubstr("expected 1 (softmax) or 2 (sigmoid)"));
 }
 
+GgufBytes tiny_experts(const std::string& architecture) {
+  return tiny_model(architecture, "block_count")
+      .number(architecture + ".block_count", 2)
+      .number(architecture + ".expert_count", 8)
+      .number(architecture + ".expert_used_count", 2);
+}
+
+TEST(Gguf, LayersThatPredictFurtherTokensAreNotRead) {
+  const auto file = [] { return tiny_experts("glm4moe").number("glm4moe.expert_shared_count", 1); };
+  const auto layers = [&](std::uint32_t further) {
+    return model_of(file()
+                        .number("glm4moe.nextn_predict_layers", further)
+                        .tensor("blk.0.attn_norm.weight", {4}, 0, 128)
+                        .tensor("blk.1.attn_norm.weight", {4}, 0, 160)
+                        .build());
+  };
+  EXPECT_EQ(layers(0).config["num_hidden_layers"], 2);
+  EXPECT_TRUE(layers(0).tensors.contains("model.layers.1.input_layernorm.weight"));
+  const auto trunk = layers(1);
+  EXPECT_EQ(trunk.config["num_hidden_layers"], 1);
+  EXPECT_TRUE(trunk.tensors.contains("model.layers.0.input_layernorm.weight"));
+  EXPECT_FALSE(trunk.tensors.contains("model.layers.1.input_layernorm.weight"));
+  EXPECT_THAT(model_refusal(file().tensor("blk.1.nextn.eh_proj.weight", {4}, 0, 128)),
+              HasSubstr("is none that a glm4moe model has"));
+  EXPECT_THAT(model_refusal(tiny_model("llama").number("llama.nextn_predict_layers", 1)),
+              HasSubstr("expected none"));
+}
+
+TEST(Gguf, SigmoidRoutersKeepTheirSettings) {
+  const auto file = [] { return tiny_experts("glm4moe").number("glm4moe.expert_shared_count", 1); };
+  const auto plain = model_of(file().build()).config;
+  EXPECT_EQ(plain["norm_topk_prob"], false);
+  EXPECT_EQ(plain["first_k_dense_replace"], 0);
+  EXPECT_EQ(plain["use_qk_norm"], false);
+  EXPECT_EQ(plain["partial_rotary_factor"], 1.0);
+  const auto full = model_of(file()
+                                 .flag("glm4moe.expert_weights_norm", true)
+                                 .real("glm4moe.expert_weights_scale", 2.5f)
+                                 .number("glm4moe.expert_gating_func", 2)
+                                 .number("glm4moe.leading_dense_block_count", 1)
+                                 .tensor("blk.0.attn_q_norm.weight", {2}, 0, 128)
+                                 .build())
+                        .config;
+  EXPECT_EQ(full["norm_topk_prob"], true);
+  EXPECT_EQ(full["routed_scaling_factor"], 2.5);
+  EXPECT_EQ(full["first_k_dense_replace"], 1);
+  EXPECT_EQ(full["use_qk_norm"], true);
+  EXPECT_THAT(model_refusal(file().number("glm4moe.expert_gating_func", 1)),
+              HasSubstr("expected 2 (sigmoid)"));
+  EXPECT_EQ(model_of(tiny_experts("minimax-m2").build()).config["norm_topk_prob"], true);
+  EXPECT_THAT(
+      model_refusal(tiny_experts("minimax-m2").flag("minimax-m2.expert_weights_norm", false)),
+      HasSubstr("is false, expected true"));
+}
+
+TEST(Gguf, LayersWithoutKeyHeadsAreConvolutions) {
+  const auto file = [](const std::vector<std::int32_t>& kv_heads) {
+    return tiny_model("lfm2")
+        .number("lfm2.shortconv.l_cache", 3)
+        .integers("lfm2.attention.head_count_kv", kv_heads);
+  };
+  const auto model = model_of(file({0, 1, 0})
+                                  .tensor("token_embd_norm.weight", {4}, 0, 128)
+                                  .tensor("blk.0.shortconv.conv.weight", {3, 4}, 0, 160)
+                                  .build());
+  EXPECT_EQ(model.config["layer_types"], (Json{"conv", "full_attention", "conv"}));
+  EXPECT_EQ(model.config["num_key_value_heads"], 1);
+  EXPECT_EQ(model.config["conv_L_cache"], 3);
+  EXPECT_TRUE(model.tensors.contains("model.embedding_norm.weight"));
+  EXPECT_EQ(model.tensors.at("model.layers.0.conv.conv.weight").shape,
+            (std::vector<std::int64_t>{4, 1, 3}));
+  EXPECT_THAT(model_refusal(file({1, 0, 2})), HasSubstr("one number for all layers"));
+  for (const auto& wrong : {std::vector<std::int32_t>{0, 0}, {1, -1}, {-1}, {}})
+    EXPECT_THAT(model_refusal(file(wrong)), HasSubstr("one number for all layers"));
+  EXPECT_THAT(model_refusal(file({1}).tensor("output_norm.weight", {4}, 0, 128)),
+              HasSubstr("is none that a lfm2 model has"));
+}
+
 TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
   const TemporaryFolder folder;
   // One rank and head, two dimensions of keys and one of values; outer dimensions of one are
