@@ -19,7 +19,8 @@ class Browser:
         program = next(filter(None, map(shutil.which, names)), None)
         if not program:
             raise SystemExit(f"none of {', '.join(names)} on the PATH: './run.sh test' installs one")
-        self.profile = tempfile.TemporaryDirectory(prefix="qkscope-browser-")
+        # Helper processes of the browser may write to the profile for a moment after it has ended.
+        self.profile = tempfile.TemporaryDirectory(prefix="qkscope-browser-", ignore_cleanup_errors=True)
         self.process = subprocess.Popen(
             [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--disable-background-networking", "--no-first-run", "--remote-debugging-port=0",
