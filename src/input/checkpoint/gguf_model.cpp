@@ -339,7 +339,7 @@ std::string checkpoint_name(const Json& architecture, const std::string& stored)
   const auto ending = "." + words.back();
   if (ending != ".weight" && ending != ".bias") return "";
   const auto final_norm = architecture.value("final_norm", Json{"output_norm", "norm"});
-  if (words.size() == 2 && words[0] == final_norm[0])
+  if (words.size() == 2 && words[0] == std::string(final_norm[0]))
     return "model." + std::string(final_norm[1]) + ending;
   if (words.size() < 4 || words[0] != "blk" || words[1].empty() ||
       words[1].find_first_not_of("0123456789") != std::string::npos)
