@@ -1,5 +1,4 @@
-// Tiles of the moment kernel for 16-bit types, and its moments per channel: power sums, covariances
-// with position, and ranges.
+// Tiles of the moment kernel for 16-bit types, and its moments per channel: power sums and ranges.
 #pragma once
 
 #include <cmath>
@@ -11,38 +10,64 @@
 
 namespace qkscope::cuda {
 
-// The Gram matrix X^T X is computed in blocks of 16 x 16 on and above the diagonal: block rows P
-// and kBlocks - 1 - P together have kBlocks + 1 blocks. Two warps share such a pair of block rows:
-// one computes the left half of each block, the other the right half. For sums per channel, each
-// warp processes 16 channels.
+// The warps of a block have two roles: kWarps warps sum powers of channels, as
+// many others compute the Gram matrix (moment_products.cuh); all compute norms of rows
+// (moment_norms.cuh).
 template <int kHeadWidth>
 struct MomentTile {
   static constexpr int kWidth = kHeadWidth;  // dim, padded
   static constexpr int kBlocks = kWidth / 16;
-  static constexpr int kWarps = kBlocks;
-  static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRows = 32;
-  static constexpr int kStages = 3;
+  static constexpr int kWarps = kBlocks;        // of one role
+  static constexpr int kThreads = kWarps * 32;  // of one role
+  static constexpr int kBlockThreads = 2 * kThreads;
+  static constexpr int kRows = 128;
+  static constexpr int kStages = 2;
   static constexpr int kLanePairs = kWidth / 64;  // rotary pairs per lane
   static constexpr int kBytes = kRows * kPitch<kWidth>;
 };
 
+// A tile in shared memory: up to kRows rows of a chunk.
+struct LoadedTile {
+  int rows;  // 0 after the last tile of the segment
+  int chunk_rows;
+  int position;  // of the first row of the chunk
+  int chunk;     // index
+  bool ends_chunk;
+};
+
 template <typename Tile>
 struct MomentSharedMemory {
-  double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // per thread
+  double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // per thread of the Gram matrix
   double sums[6][Tile::kWidth];                              // indexed by MomentSumRow
-  double pairs[Tile::kWarps][Tile::kWidth / 2];
-  double norms[Tile::kWarps];
-  float norm_max[Tile::kWarps];
+  double pairs[Tile::kBlockThreads / 32][Tile::kWidth / 2];  // per warp
+  double norms[Tile::kBlockThreads / 32];
+  float norm_max[Tile::kBlockThreads / 32];
+  LoadedTile loaded[Tile::kStages];
   alignas(16) char tiles[Tile::kStages][Tile::kBytes];
+  // Right factor of the products with position, (kRows, 8) per tile: 1, t and u relative to the
+  // first row of the chunk, u as the sum of three 16-bit values, then zeros.
+  alignas(16) uint4 positions[Tile::kStages][Tile::kRows];
 };
+
+template <typename Tile>
+__device__ int thread_of_role() {
+  return static_cast<int>(threadIdx.x) % Tile::kThreads;
+}
+
+// Barrier of all warps of a block, which the two roles reach at different places of the code.
+template <typename Tile>
+__device__ __forceinline__ void synchronize_roles() {
+  asm volatile("barrier.sync 1, %0;" ::"n"(Tile::kBlockThreads) : "memory");
+}
 
 // Chunks with at most this many rows (the first tokens of a document) are summed in float64,
 // because their spread can be far smaller than the shift that is subtracted.
 constexpr int kFewRows = 8;
 
-template <typename Tile>
-using GramFragments = float[Tile::kBlocks + 1][4];
+// log2(position + 1) of the first row of a chunk; within the chunk, u is relative to this value.
+__device__ inline float log2_of_position(std::int32_t position) {
+  return log2f(static_cast<float>(position + 1));
+}
 
 // Iterates over the tiles of a segment.
 template <typename Tile>
@@ -71,33 +96,19 @@ struct TileIterator {
 
 // Sums of x - centre and of its powers for one channel, over the rows of one lane.
 struct ChannelSums {
-  float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // sums of the chunk
-  double far3 = 0, far4 = 0;                            // powers of outliers, sums of the segment
-
-  // Adds one value. Third and fourth powers of outliers are left to add_outliers, because one
-  // outlier can outweigh all other values and float32 would lose them. Returns whether x is an
-  // outlier.
-  __device__ __forceinline__ bool add(float x, float centre, float limit, float t, float u) {
-    const float from_centre = x - centre;
-    const float square = from_centre * from_centre;
-    y += from_centre;
-    y2 += square;
-    yt = fmaf(from_centre, t, yt);
-    yu = fmaf(from_centre, u, yu);
-    const bool is_outlier = !(square <= limit);
-    const float near = is_outlier ? 0.0f : square;
-    y3 = fmaf(near, from_centre, y3);
-    y4 = fmaf(near, near, y4);
-    return is_outlier;
-  }
-  __device__ void add_outliers(float x, float centre, float limit) {
-    const float from_centre = x - centre;
-    if (from_centre * from_centre <= limit) return;
-    const double far = static_cast<double>(x) - centre;
-    far3 += far * far * far;
-    far4 += far * far * far * far;
-  }
+  float y = 0, y2 = 0, y3 = 0, y4 = 0;  // sums of the chunk
+  double far3 = 0, far4 = 0;            // powers of outliers, sums of the segment
 };
+
+// Both values of a pair as float32, with one instruction each.
+template <typename T>
+__device__ __forceinline__ float2 widen(Pack<T, 2> pair) {
+  const auto bits = reinterpret_cast<const std::uint32_t&>(pair);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  else
+    return __half22float2(reinterpret_cast<const __half2&>(bits));
+}
 
 // Minimum and maximum of two channels.
 template <typename T>
@@ -109,6 +120,10 @@ struct ChannelPairRange {
     const Pair x(pair.values[0], pair.values[1]);
     least = __hmin2(least, x);
     largest = __hmax2(largest, x);
+  }
+  __device__ __forceinline__ void merge(const ChannelPairRange& other) {
+    least = __hmin2(least, other.least);
+    largest = __hmax2(largest, other.largest);
   }
   __device__ float minimum_of_channel(int channel) const {
     return to_float(channel == 0 ? least.x : least.y);
@@ -146,32 +161,31 @@ class ChannelMoments {
 
   __device__ bool has_shift() const { return product_[0] != 0.0f || product_[1] != 0.0f; }
 
-  __device__ void add(const char* tile, const TileIterator<Tile>& walk) {
-    const auto position = walk.chunk.position;
-    const float row_u =
-        log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - log2_of_position(position);
-    const bool has_outliers = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
-                                                         : add_rows<false>(tile, walk, row_u);
-    if (has_outliers) add_outliers(tile, walk.rows());
+  __device__ void add(const char* tile, int rows) {
+    if (rows == Tile::kRows)
+      add_rows<true>(tile, rows);
+    else
+      add_rows<false>(tile, rows);
   }
 
   // Sums a whole chunk of few rows in float64.
   __device__ void add_short_chunk(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
-                                  int head, const char* tile, const TileIterator<Tile>& walk) {
+                                  int head, const char* tile, const LoadedTile& loaded) {
     if (lane_ >= 8) return;
     const auto dim = a.record.dim;
-    float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
+    float* to = a.chunk_sums + (loaded.chunk * a.heads + head) * 2 * dim;
     for (int c = 0; c < 2; ++c) {
       const int channel = channel_ + c;
       if (channel >= dim) return;
       double sum = 0, squares = 0;
-      for (int row = 0; row < walk.rows(); ++row) {
+      for (int row = 0; row < loaded.rows; ++row) {
         const float x = to_float(reinterpret_cast<const T*>(channel_address(tile, row))[c]);
-        const double y = static_cast<double>(x) - centre_[c], t = walk.chunk.position + row;
+        const double y = static_cast<double>(x) - centre_[c];
+        const double z = static_cast<double>(x) - product_[c], t = loaded.position + row;
         sum += y;
         squares += y * y;
-        memory.sums[kSumYT][channel] += y * t;
-        memory.sums[kSumYU][channel] += y * log2(t + 1);
+        memory.sums[kSumZT][channel] += z * t;
+        memory.sums[kSumZU][channel] += z * log2(t + 1);
         memory.sums[kSumY3][channel] += y * y * y;
         memory.sums[kSumY4][channel] += y * y * (y * y);
       }
@@ -180,7 +194,7 @@ class ChannelMoments {
       to[channel] = static_cast<float>(sum);
       to[dim + channel] = static_cast<float>(squares);
     }
-    for (int row = 0; row < walk.rows(); ++row) range_.add(load_pair(tile, row));
+    for (int row = 0; row < loaded.rows; ++row) range_.add(load_pair(tile, row));
   }
 
   // Subtracts the shift of each channel (MomentShift::product) from the rows of the tile.
@@ -196,30 +210,24 @@ class ChannelMoments {
   }
 
   __device__ void finish_chunk(MomentSharedMemory<Tile>& memory, const MomentArguments& a, int head,
-                               const TileIterator<Tile>& walk) {
-    const double begin_t = walk.chunk.position;
-    const double u = log2_of_position(walk.chunk.position);
+                               const LoadedTile& loaded) {
     const auto dim = a.record.dim;
-    float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
+    float* to = a.chunk_sums + (loaded.chunk * a.heads + head) * 2 * dim;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       auto& s = sums_[c];
       const int channel = channel_ + c;
-      const float of_chunk[6] = {sum_channel_lanes(s.y),  sum_channel_lanes(s.y2),
-                                 sum_channel_lanes(s.yt), sum_channel_lanes(s.yu),
-                                 sum_channel_lanes(s.y3), sum_channel_lanes(s.y4)};
-      s.y = s.y2 = s.yt = s.yu = s.y3 = s.y4 = 0;
+      const float y = sum_channel_lanes(s.y), y2 = sum_channel_lanes(s.y2);
+      const float y3 = sum_channel_lanes(s.y3), y4 = sum_channel_lanes(s.y4);
+      s.y = s.y2 = s.y3 = s.y4 = 0;
       if (lane_ >= 8) continue;
-      const double y = of_chunk[kSumY];
       memory.sums[kSumY][channel] += y;
-      memory.sums[kSumY2][channel] += of_chunk[kSumY2];
-      memory.sums[kSumYT][channel] += of_chunk[kSumYT] + begin_t * y;
-      memory.sums[kSumYU][channel] += of_chunk[kSumYU] + u * y;
-      memory.sums[kSumY3][channel] += of_chunk[kSumY3];
-      memory.sums[kSumY4][channel] += of_chunk[kSumY4];
+      memory.sums[kSumY2][channel] += y2;
+      memory.sums[kSumY3][channel] += y3;
+      memory.sums[kSumY4][channel] += y4;
       if (channel >= dim) continue;
-      to[channel] = of_chunk[kSumY];
-      to[dim + channel] = of_chunk[kSumY2];
+      to[channel] = y;
+      to[dim + channel] = y2;
     }
   }
 
@@ -246,34 +254,54 @@ class ChannelMoments {
   }
 
  private:
-  // Returns whether the value is an outlier.
   template <bool kWhole>
-  __device__ __forceinline__ bool add_rows(const char* tile, const TileIterator<Tile>& walk,
-                                           float row_u) {
-    const int rows = walk.rows();
-    const auto begin = static_cast<float>(walk.offset + lane_row(0));
-    bool has_outliers = false;
-#pragma unroll
+  __device__ __forceinline__ void add_rows(const char* tile, int rows) {
+    ChannelPairRange<T> range;
+    float y3[2] = {}, y4[2] = {};
+#pragma unroll 16
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       const int row = lane_row(i);
-      const float u = __shfl_sync(kAllLanes, row_u, row);
       if (!kWhole && row >= rows) continue;
-      const float t = begin + static_cast<float>(i / 2 * 8 + i % 2);
       const auto pair = load_pair(tile, row);
-      range_.add(pair);
+      range.add(pair);
+      const float2 x = widen(pair);
 #pragma unroll
-      for (int c = 0; c < 2; ++c)
-        has_outliers |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
+      for (int c = 0; c < 2; ++c) {
+        const float y = (c == 0 ? x.x : x.y) - centre_[c], square = y * y;
+        sums_[c].y += y;
+        sums_[c].y2 += square;
+        y3[c] = fmaf(square, y, y3[c]);
+        y4[c] = fmaf(square, square, y4[c]);
+      }
     }
-    return has_outliers;
+    range_.merge(range);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const float below = range.minimum_of_channel(c) - centre_[c];
+      const float above = range.maximum_of_channel(c) - centre_[c];
+      if (fmaxf(below * below, above * above) > limit_[c]) {
+        add_powers_with_outliers(tile, rows, c);
+      } else {
+        sums_[c].y3 += y3[c];
+        sums_[c].y4 += y4[c];
+      }
+    }
   }
 
-  __device__ __forceinline__ void add_outliers(const char* tile, int rows) {
+  // Third and fourth powers of outliers are summed in float64: one outlier can outweigh all other
+  // values, and float32 would lose them.
+  __device__ __forceinline__ void add_powers_with_outliers(const char* tile, int rows, int c) {
     for (int i = 0; i < Tile::kRows / 4; ++i) {
       if (lane_row(i) >= rows) continue;
-      const auto pair = load_pair(tile, lane_row(i));
-      for (int c = 0; c < 2; ++c)
-        sums_[c].add_outliers(to_float(pair.values[c]), centre_[c], limit_[c]);
+      const float x = to_float(load_pair(tile, lane_row(i)).values[c]);
+      const float y = x - centre_[c], square = y * y;
+      const bool is_outlier = !(square <= limit_[c]);
+      const double far = is_outlier ? static_cast<double>(x) - centre_[c] : 0.0;
+      sums_[c].far3 += far * far * far;
+      sums_[c].far4 += far * far * far * far;
+      if (is_outlier) continue;
+      sums_[c].y3 = fmaf(square, y, sums_[c].y3);
+      sums_[c].y4 = fmaf(square, square, sums_[c].y4);
     }
   }
 
@@ -287,12 +315,6 @@ class ChannelMoments {
   __device__ Char* channel_address(Char* tile, int row) const {
     return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
   }
-  // u = log2(position + 1) of the chunk's first row; within the chunk, u is summed relative to this
-  // value.
-  __device__ static float log2_of_position(std::int32_t position) {
-    return log2f(static_cast<float>(position + 1));
-  }
-
   int lane_;
   int channel_;
   float centre_[2] = {}, limit_[2] = {}, product_[2] = {};

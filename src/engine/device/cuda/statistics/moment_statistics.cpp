@@ -9,9 +9,9 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
-// Blocks per launch, about two per multiprocessor of a large GPU. The number is fixed so that sums
+// Blocks per launch, about one per multiprocessor of a large GPU. The number is fixed so that sums
 // are bit-identical on every GPU.
-constexpr std::int64_t kBlocks = 256;
+constexpr std::int64_t kBlocks = 128;
 constexpr std::int32_t kFirstShare = 4;
 
 // Consecutive parts of a result buffer.
@@ -52,8 +52,8 @@ void read_head_moments(HeadMoments& moments, const MomentRecordLayout& record, c
     std::copy_n(from + record.sums_offset() + sum * dim, dim, to.begin() + head * dim);
   };
   take(kSumY, moments.mean);
-  take(kSumYT, moments.ct);
-  take(kSumYU, moments.cu);
+  take(kSumZT, moments.ct);
+  take(kSumZU, moments.cu);
   take(kSumY3, moments.m3);
   take(kSumY4, moments.m4);
   for (std::int64_t i = 0; i < dim; ++i) {
@@ -86,19 +86,6 @@ void read_bucket_moments(BucketMoments& buckets, const ResultLayout& layout,
               buckets.m2.begin());
   std::copy_n(pointer_at_offset<double>(bytes, layout.covariance_offset()), buckets.cov.size(),
               buckets.cov.begin());
-}
-
-// Copies known shifts to the GPU through pinned memory: a copy from pageable memory may still be
-// running when the host changes the shifts. The shifts are zero until the first body row (a row
-// after the first tokens of a document) arrives, from which they are estimated.
-void copy_shift(const std::vector<float>& known, std::int64_t count, float* to,
-                UploadBuffer& staging, cudaStream_t stream) {
-  if (known.empty())
-    check(cudaMemsetAsync(to, 0, as_index(count) * sizeof(float), stream), "clear shifts");
-  else
-    check(cudaMemcpyAsync(to, staging.upload(known, "statistics", stream),
-                          known.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream),
-          "copy shifts to the GPU");
 }
 
 // Computes the moment record of every segment and the sums of every chunk, deterministically.
@@ -142,8 +129,8 @@ MomentChunks cut_sequences_into_chunks(std::span<const Sequence> sequences,
 MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets,
                                 std::int64_t heads) {
   const auto count = static_cast<std::int32_t>(chunks.chunks.size());
-  const auto length =
-      static_cast<std::int32_t>(std::max<std::int64_t>(1, (count * heads + kBlocks - 1) / kBlocks));
+  const auto length = static_cast<std::int32_t>(
+      std::max<std::int64_t>(1, ((count - chunks.body) * heads + kBlocks - 1) / kBlocks));
   MomentSchedule schedule;
   schedule.buckets.resize(as_index(buckets));
   for (std::int32_t begin = 0; begin < count;) {
@@ -212,7 +199,14 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
   const auto chunks = std::ssize(plan.chunks.chunks);
   const auto segments = std::ssize(plan.schedule.segments);
   auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
-  auto* shifts = reinterpret_cast<float*>(result + layout.shift_offset());
+  // Known shifts are uploaded; others are zero until the first body row (a row after the first
+  // tokens of a document) arrives, from which they are estimated.
+  auto* found_shifts = reinterpret_cast<float*>(result + layout.shift_offset());
+  const bool knows_shift = !request.shift->empty();
+  const bool finds_shift = !knows_shift && plan.positions[1].n > 0;
+  const float* shifts = knows_shift
+                            ? results_.index_buffer().upload(*request.shift, "statistics", stream_)
+                            : found_shifts;
   const MomentShift shift{.product = shifts,
                           .centre = shifts + shape.heads * shape.dim,
                           .limit = shifts + 2 * shape.heads * shape.dim};
@@ -233,12 +227,12 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request,
                              .shift = shift,
                              .records = records,
                              .chunk_sums = chunk_sums};
-  const bool finds_shift = request.shift->empty() && plan.positions[1].n > 0;
   if (finds_shift)
-    estimate_moment_shift(sums, {plan.chunks.body, static_cast<std::int32_t>(chunks)}, shifts,
+    estimate_moment_shift(sums, {plan.chunks.body, static_cast<std::int32_t>(chunks)}, found_shifts,
                           stream_);
-  else
-    copy_shift(*request.shift, layout.shift_count(), shifts, results_.index_buffer(), stream_);
+  else if (!knows_shift)
+    check(cudaMemsetAsync(found_shifts, 0, as_index(layout.shift_count()) * sizeof(float), stream_),
+          "clear shifts");
   check(cudaMemsetAsync(result + layout.non_finite_flag_offset(), kAllFinite & 0xff, 4, stream_),
         "clear a flag");
   sum_moments(sums, stream_);
@@ -256,10 +250,9 @@ void MomentStatistics::center_sums(const MomentArguments& sums, const MomentRequ
     return {segments, plan.positions[number].to_position_sums(),
             reinterpret_cast<double*>(result + layout.row_set_offset(number))};
   };
-  center_moments(sums, {{set(0, {0, body}), set(1, {body, end})}}, stream_);
   const bool covariance = request.shape.bucket_covariance;
-  center_bucket_moments(
-      sums,
+  center_moments(
+      sums, {{set(0, {0, body}), set(1, {body, end})}},
       {.segments = uploaded.buckets.as<BucketSegments>(),
        .buckets = request.shape.buckets,
        .mean = reinterpret_cast<double*>(result + layout.mean_offset()),

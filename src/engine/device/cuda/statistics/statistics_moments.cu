@@ -82,6 +82,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
   const auto dim = a.record.dim;
   if (channel >= dim) return;
   const double centre = a.shift.centre[head * dim + channel];
+  const double product = a.shift.product[head * dim + channel];
   double sums[6] = {};
   float least = INFINITY, largest = -INFINITY;
   for (int index = segment.begin; index < segment.end; ++index) {
@@ -89,13 +90,13 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
     double of_chunk[2] = {};
     for (int row = 0; row < chunk.rows; ++row) {
       const float x = to_float(head_row<T>(a, head, chunk.row + row)[channel]);
-      const double y = x - centre, t = chunk.position + row;
+      const double y = x - centre, z = x - product, t = chunk.position + row;
       least = fminf(least, x);
       largest = fmaxf(largest, x);
       of_chunk[0] += y;
       of_chunk[1] += y * y;
-      sums[kSumYT] += y * t;
-      sums[kSumYU] += y * log2(t + 1);
+      sums[kSumZT] += z * t;
+      sums[kSumZU] += z * log2(t + 1);
       sums[kSumY3] += y * y * y;
       sums[kSumY4] += y * y * (y * y);
     }
@@ -223,113 +224,89 @@ __device__ double recentre_sum(const MomentShift& shift, std::int64_t at, double
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-// Segments of one token set, and the destination of one head's centred moments.
-struct CenteredMoments {
-  const TokenSetMoments& set;
-  int head;
-  double* moments;
-};
+// Combines one element of all records of a set over the segments: minimum, maximum or sum. Grid: x
+// runs over the elements, y over heads, z over sets.
+__global__ void __launch_bounds__(kThreads)
+    combine_segments_kernel(const MomentArguments a, const FirstAndBodyMoments sets) {
+  const auto& [segments, rows, moments] = sets.sets[blockIdx.z];
+  const auto& record = a.record;
+  const std::int64_t element = blockIdx.x * kThreads + threadIdx.x;
+  if (rows.n == 0 || element >= record.size()) return;
+  const bool is_least = element >= record.least_offset() && element < record.largest_offset();
+  const bool is_largest =
+      element == record.norm_max_offset() ||
+      (element >= record.largest_offset() && element < record.offset_of_pair_magnitudes());
+  double result = is_least ? INFINITY : is_largest ? -INFINITY : 0.0;
+#pragma unroll 8
+  for (int i = segments.begin; i < segments.end; ++i) {
+    const double value = a.records[(i * a.heads + blockIdx.y) * record.size() + element];
+    result = is_least ? fmin(result, value) : is_largest ? fmax(result, value) : result + value;
+  }
+  moments[blockIdx.y * record.size() + element] = result;
+}
 
-constexpr int kTriangleRows = 2;  // rows of the triangle per block
+// Centres the power sums and position sums of one channel, in place.
+__device__ void center_channel(const MomentArguments& a, const PositionSums& rows, int head,
+                               int channel, double* sums) {
+  const auto dim = a.record.dim;
+  const auto n = static_cast<double>(rows.n);
+  const double y = sums[kSumY * dim], y2 = sums[kSumY2 * dim], y3 = sums[kSumY3 * dim];
+  const double m = y / n, z = recentre_sum(a.shift, head * dim + channel, y, n);
+  sums[kSumY * dim] = a.shift.centre[head * dim + channel] + m;
+  sums[kSumY2 * dim] = 0;
+  sums[kSumZT * dim] -= z * rows.t_mean;
+  sums[kSumZU * dim] -= z * rows.u_mean;
+  sums[kSumY3 * dim] += -3 * m * y2 + 2 * n * m * m * m;
+  sums[kSumY4 * dim] += -4 * m * y3 + 6 * m * m * y2 - 3 * n * m * m * m * m;
+}
 
-// Centres rows [row_begin, row_begin + kTriangleRows) of the upper triangle of products.
-__device__ void center_products(const MomentArguments& a, const CenteredMoments& to,
-                                int row_begin) {
-  __shared__ double means[kMostChannels];  // mean of x - c per channel
+// Centres the combined record of a head and a set in place.
+__device__ void center_record(const MomentArguments& a, const TokenSetMoments& set, int head,
+                              double* means) {
+  const auto& [segments, rows, moments] = set;
+  if (rows.n == 0) return;
+  const int thread = threadIdx.x;
   const auto dim = static_cast<int>(a.record.dim);
-  const auto n = static_cast<double>(to.set.rows.n);
-  for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
-    const double sum = sum_over_segments(a, to.set.segments, to.head,
-                                         a.record.sums_offset() + kSumY * dim + channel);
-    means[channel] = recentre_sum(a.shift, to.head * dim + channel, sum, n) / n;
+  const auto n = static_cast<double>(rows.n);
+  double* const of_head = moments + head * a.record.size();
+  double* const sums = of_head + a.record.sums_offset();
+  if (thread < dim) {
+    means[thread] = recentre_sum(a.shift, head * dim + thread, sums[kSumY * dim + thread], n) / n;
+    center_channel(a, rows, head, thread, sums + thread);
   }
   __syncthreads();
-  const int row_end = min(row_begin + kTriangleRows, dim);
-  const auto diagonal = [&](int row) { return row * dim - row * (row - 1) / 2; };
-  for (int at = diagonal(row_begin) + threadIdx.x; at < diagonal(row_end); at += kThreads) {
-    int row = row_begin;
-    while (at >= diagonal(row + 1)) ++row;
-    const int column = row + at - diagonal(row);
-    const double m2 =
-        sum_over_segments(a, to.set.segments, to.head, at) - n * means[row] * means[column];
-    to.moments[at] = row == column ? fmax(m2, 0.0) : m2;
-  }
+  for (int row = thread / 32; row < dim; row += kMostChannels / 32)
+    for (int column = row + thread % 32; column < dim; column += 32) {
+      double& m2 = of_head[row * dim - row * (row - 1) / 2 + column - row];
+      m2 -= n * means[row] * means[column];
+      if (row == column) m2 = fmax(m2, 0.0);
+    }
+  for (int i = thread; i < a.record.pairs + 1; i += kMostChannels)  // mean norm after the pairs
+    of_head[a.record.offset_of_pair_magnitudes() + i] /= n;
 }
 
-// Centres the power sums and position sums of one channel, and combines the ranges.
-__device__ void center_channel(const MomentArguments& a, const CenteredMoments& to, int channel) {
-  const auto dim = a.record.dim;
-  const auto n = static_cast<double>(to.set.rows.n);
-  const auto sum = [&](int which) {
-    return sum_over_segments(a, to.set.segments, to.head,
-                             a.record.sums_offset() + which * dim + channel);
-  };
-  const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
-  const double m = y / n;
-  double* centered = to.moments + a.record.sums_offset() + channel;
-  centered[kSumY * dim] = a.shift.centre[to.head * dim + channel] + m;
-  centered[kSumY2 * dim] = 0;
-  centered[kSumYT * dim] = sum(kSumYT) - y * to.set.rows.t_mean;
-  centered[kSumYU * dim] = sum(kSumYU) - y * to.set.rows.u_mean;
-  centered[kSumY3 * dim] = y3 - 3 * m * y2 + 2 * n * m * m * m;
-  centered[kSumY4 * dim] = y4 - 4 * m * y3 + 6 * m * m * y2 - 3 * n * m * m * m * m;
-  double least = INFINITY, largest = -INFINITY;
-#pragma unroll 8
-  for (int i = to.set.segments.begin; i < to.set.segments.end; ++i) {
-    const double* record = a.records + (i * a.heads + to.head) * a.record.size();
-    least = fmin(least, record[a.record.least_offset() + channel]);
-    largest = fmax(largest, record[a.record.largest_offset() + channel]);
-  }
-  to.moments[a.record.least_offset() + channel] = least;
-  to.moments[a.record.largest_offset() + channel] = largest;
-}
-
-// Grid: x runs over the rows of the product triangle, then one block for all other moments; y runs
-// over heads, z over sets.
-__global__ void __launch_bounds__(kThreads)
-    center_kernel(const MomentArguments a, const FirstAndBodyMoments sets) {
-  const auto& set = sets.sets[blockIdx.z];
-  if (set.rows.n == 0) return;
-  const int head = blockIdx.y, row_begin = static_cast<int>(blockIdx.x) * kTriangleRows;
-  const CenteredMoments to{set, head, set.moments + head * a.record.size()};
-  const auto dim = static_cast<int>(a.record.dim);
-  if (row_begin < dim) return center_products(a, to, row_begin);
-  for (int channel = threadIdx.x; channel < dim; channel += kThreads)
-    center_channel(a, to, channel);
-  for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // mean norm after the pairs
-    to.moments[a.record.offset_of_pair_magnitudes() + i] =
-        sum_over_segments(a, set.segments, head, a.record.offset_of_pair_magnitudes() + i) /
-        static_cast<double>(set.rows.n);
-  if (threadIdx.x != 0) return;
-  double most = 0;
-#pragma unroll 8
-  for (int i = set.segments.begin; i < set.segments.end; ++i)
-    most =
-        fmax(most, a.records[(i * a.heads + head) * a.record.size() + a.record.norm_max_offset()]);
-  to.moments[a.record.norm_max_offset()] = most;
-}
-
-// Moments per bucket of positions: one block per head and bucket, one thread per channel.
-__global__ void __launch_bounds__(kMostChannels)
-    buckets_kernel(const MomentArguments a, const BucketMomentResults to) {
-  __shared__ double means[kMostChannels];  // mean of x - c per channel
-  const int bucket = blockIdx.x, head = blockIdx.y, channel = threadIdx.x;
+// Moments of a bucket of positions; one thread per channel.
+__device__ void center_bucket(const MomentArguments& a, const BucketMomentResults& to, int head,
+                              int bucket, double* means) {
+  const int channel = threadIdx.x;
   const auto dim = a.record.dim;
   const auto segments = to.segments[bucket];
   double n = 0, y = 0, y2 = 0;
-  const auto add = [&](MomentSegment chunks) {
+  const auto sums_of = [&](int chunk) {
+    return a.chunk_sums + (chunk * a.heads + head) * 2 * dim +
+           min(channel, static_cast<int>(dim) - 1);
+  };
+  for (const auto& chunks : {segments.first_chunks, segments.body_chunks}) {
 #pragma unroll 8
     for (int i = chunks.begin; i < chunks.end; ++i) {
       n += a.chunks[i].rows;
-      if (channel >= dim) continue;
-      const float* sums = a.chunk_sums + (i * a.heads + head) * 2 * dim + channel;
-      if (!isfinite(sums[0])) atomicMin(to.not_finite, static_cast<int>(i * a.heads + head));
-      y += sums[0];
-      y2 += sums[dim];
+      y += sums_of(i)[0];
+      y2 += sums_of(i)[dim];
     }
-  };
-  add(segments.first_chunks);
-  add(segments.body_chunks);
+    if (isfinite(y)) continue;
+    for (int i = chunks.begin; i < chunks.end; ++i)
+      if (!isfinite(sums_of(i)[0])) atomicMin(to.not_finite, static_cast<int>(i * a.heads + head));
+  }
   if (channel < dim) {
     const auto at = (head * to.buckets + bucket) * dim + channel;
     const auto shift = head * dim + channel;
@@ -348,6 +325,18 @@ __global__ void __launch_bounds__(kMostChannels)
                          sum_over_segments(a, segments.body_segments, head, at);
       cov[at] = sum - n * means[row] * means[column];
     }
+}
+
+// Grid: x runs over the two sets, then over the buckets; y runs over heads.
+__global__ void __launch_bounds__(kMostChannels)
+    center_kernel(const MomentArguments a, const FirstAndBodyMoments sets,
+                  const BucketMomentResults buckets) {
+  __shared__ double means[kMostChannels];  // mean of x - c per channel
+  const int part = blockIdx.x, head = blockIdx.y;
+  if (part < 2)
+    center_record(a, sets.sets[part], head, means);
+  else
+    center_bucket(a, buckets, head, part - 2, means);
 }
 
 }  // namespace
@@ -371,19 +360,14 @@ void sum_moments_float64(const MomentArguments& a, cudaStream_t stream) {
 }
 
 void center_moments(const MomentArguments& sums, const FirstAndBodyMoments& sets,
-                    cudaStream_t stream) {
-  const auto parts =
-      static_cast<unsigned>((sums.record.dim + kTriangleRows - 1) / kTriangleRows + 1);
-  center_kernel<<<dim3(parts, static_cast<unsigned>(sums.heads), 2), kThreads, 0, stream>>>(sums,
-                                                                                            sets);
-  check_launch("fold moments");
-}
-
-void center_bucket_moments(const MomentArguments& sums, const BucketMomentResults& results,
-                           cudaStream_t stream) {
-  buckets_kernel<<<dim3(static_cast<unsigned>(results.buckets), static_cast<unsigned>(sums.heads)),
-                   kMostChannels, 0, stream>>>(sums, results);
-  check_launch("moments of buckets");
+                    const BucketMomentResults& buckets, cudaStream_t stream) {
+  const auto heads = static_cast<unsigned>(sums.heads);
+  const auto parts = static_cast<unsigned>((sums.record.size() + kThreads - 1) / kThreads);
+  combine_segments_kernel<<<dim3(parts, heads, 2), kThreads, 0, stream>>>(sums, sets);
+  check_launch("combine moments");
+  center_kernel<<<dim3(static_cast<unsigned>(buckets.buckets) + 2, heads), kMostChannels, 0,
+                  stream>>>(sums, sets, buckets);
+  check_launch("centre moments");
 }
 
 }  // namespace qkscope::cuda

@@ -75,8 +75,8 @@ struct MomentRecordLayout {
   constexpr std::int64_t norm_max_offset() const { return norm_offset() + 1; }
   constexpr std::int64_t size() const { return norm_offset() + 2; }
 };
-// Rows of the sums, with y = x - e.
-enum MomentSumRow { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
+// Rows of the sums, with y = x - e and z = x - c.
+enum MomentSumRow { kSumY, kSumY2, kSumZT, kSumZU, kSumY3, kSumY4 };
 
 // Shifts of every channel, estimated once from the first body rows; three consecutive arrays
 // (heads, dim).
@@ -127,8 +127,6 @@ struct TokenSetMoments {
 struct FirstAndBodyMoments {
   TokenSetMoments sets[2];  // first tokens, body tokens
 };
-void center_moments(const MomentArguments& sums, const FirstAndBodyMoments& sets,
-                    cudaStream_t stream);
 
 // Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
 struct BucketMomentResults {
@@ -140,7 +138,9 @@ struct BucketMomentResults {
   // Set to chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
   std::int32_t* not_finite = nullptr;
 };
-void center_bucket_moments(const MomentArguments& sums, const BucketMomentResults& results,
-                           cudaStream_t stream);
+
+// Combines the records of all segments into centred moments of both sets and of all buckets.
+void center_moments(const MomentArguments& sums, const FirstAndBodyMoments& sets,
+                    const BucketMomentResults& buckets, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

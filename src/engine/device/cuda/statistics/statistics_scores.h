@@ -89,8 +89,16 @@ std::int64_t all_keys_histogram_bytes();
 void compute_all_key_statistics(const ScoreArguments& arguments, const AllKeysArguments& more,
                                 cudaStream_t stream);
 
-// All-key statistics with Hopper's wgmma, for 16-bit types and head sizes 64 and 128. Returns false
-// and does nothing if the arguments do not qualify or this build lacks the kernel.
+struct NearKeyOptions {
+  int bands;  // bands of the window
+  int stream_first, stream_last;
+  int reach;  // the farther of window and stream_last
+};
+
+// The same statistics with Hopper's wgmma, for 16-bit types and head sizes 64 and 128. Return false
+// and do nothing if the arguments do not qualify or this build lacks the kernel.
+bool compute_near_key_statistics_on_hopper(const ScoreArguments& arguments,
+                                           const NearKeyOptions& options, cudaStream_t stream);
 bool compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
                                           const AllKeysArguments& more, cudaStream_t stream);
 

@@ -9,12 +9,28 @@ namespace {
 template <typename T, int kWidth>
 using TokenShape = ScoreTileShape<T, kWidth, sizeof(T) == 2 && kWidth <= 128 ? 8 : 4, 1>;
 
-// One of the two queries of a lane and its sums of attention weights.
+// One of the two queries of a lane and its sums of attention weights. Keys are listed entries (dup)
+// or the rows after them (ind): index 0 and 1 of the arrays.
 struct TokenQuery {
-  int entry, row, block;
+  int entry;
+  int first[2];    // first visible entry of its token; the last one precedes `entry`
+  int special[2];  // entry of dup_first and ind_self, or -1
   float lse;
   float sums[4] = {};  // dup, dup_first, ind, ind_self
 };
+
+// Returns the first entry in [begin, end) whose row is at least `row`, or `end`.
+__device__ inline int first_entry_from_row(const RepeatedTokenList& list, int begin, int end,
+                                           int row) {
+  while (begin < end) {
+    const int middle = (begin + end) / 2;
+    if (list.rows[middle].row < row)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  return begin;
+}
 
 // Loads the two queries of this lane; `warp_entry` is the warp's first entry in the token list.
 __device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const ScoreArguments& a,
@@ -24,54 +40,55 @@ __device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const Sco
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     auto& query = queries[half];
-    query.entry = warp_entry + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
-    const auto from = list.rows[min(query.entry, tile.last - 1)];
-    query.row = from.row;
-    query.block = from.block;
-    query.lse = a.row_sums.lse[from.row * a.n_heads + head];
+    query.entry = min(warp_entry + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4, tile.last);
+    const int entry = min(query.entry, tile.last - 1);
+    const auto [row, block] = list.rows[entry];
+    query.lse = a.row_sums.lse[row * a.n_heads + head];
+    for (int shift = 0; shift < 2; ++shift)
+      query.first[shift] = a.window > 0
+                               ? first_entry_from_row(list, block, entry,
+                                                      row - static_cast<int>(a.window) + 1 - shift)
+                               : block;
+    query.special[0] = list.rows[block].row == tile.begin ? block : -1;
+    query.special[1] = entry > block && list.rows[entry - 1].row + 1 == row ? entry - 1 : -1;
   }
 }
 
-// A tile of keys: entries [entry, entry + count) of the token list.
-struct ListedKeys {
-  int entry, count;
-  const RepeatedTokenRow* rows;  // (count)
-  int shift;                     // 0: keys of these rows (dup), 1: of the rows after them (ind)
-};
-
+// Adds the weights of a tile of keys: entries [key, key + kKeys) of the token list.
 template <typename Shape>
-__device__ __forceinline__ void add_weights(TokenQuery& query, int half, const ListedKeys& keys,
-                                            const ScoreFragments<Shape>& scores,
-                                            const ScoreArguments& a, int first_row) {
-  const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
-  float& sum = query.sums[2 * keys.shift];
+__device__ __forceinline__ void add_weights(TokenQuery& query, int half, int key, int shift,
+                                            const ScoreFragments<Shape>& scores, float scale) {
   const auto weight = [&](int n, int i) {
-    return exp2_fast(fmaf(scores[0][n][2 * half + i], a.scale * kLog2E, -query.lse));
+    return exp2_fast(fmaf(scores[0][n][2 * half + i], scale, -query.lse));
   };
-  // Most tiles of a frequent token: all keys count, and none is its first or its latest occurrence.
-  if (keys.entry > query.block && keys.entry + Shape::kKeys < query.entry &&
-      query.row - keys.rows[0].row < window)
-    return for_each_lane_column<Shape::kKeys>([&](int n, int i) { sum += weight(n, i); });
+  const int begin = query.first[shift] - key, end = query.entry - key;  // columns of the tile
+  float& sum = query.sums[2 * shift];
+  if (begin <= 0 && end >= Shape::kKeys) {
+    for_each_lane_column<Shape::kKeys>([&](int n, int i) { sum += weight(n, i); });
+  } else {
+    const int own = fragment_key_column(0, 0) - begin;
+    const auto count = static_cast<unsigned>(max(end - begin, 0));
+    for_each_lane_column<Shape::kKeys>([&](int n, int i) {
+      if (static_cast<unsigned>(own + n * 8 + i) < count) sum += weight(n, i);
+    });
+  }
+  const int special = query.special[shift] - key;
+  if (special < max(begin, 0) || special >= min(end, Shape::kKeys)) return;
   for_each_lane_column<Shape::kKeys>([&](int n, int i) {
-    const int column = fragment_key_column(n, i), key_entry = keys.entry + column;
-    if (key_entry < query.block || key_entry >= query.entry || column >= keys.count) return;
-    const int key = keys.rows[column].row + keys.shift;
-    if (query.row - key >= window) return;
-    const float p = weight(n, i);
-    sum += p;
-    if (key == (keys.shift == 0 ? first_row : query.row)) query.sums[2 * keys.shift + 1] += p;
+    if (fragment_key_column(n, i) == special) query.sums[2 * shift + 1] += weight(n, i);
   });
 }
 
 __device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const ScoreArguments& a,
-                                           int last, int head) {
+                                           const RepeatedTokenList& list, int last, int head) {
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float sum = quad_sum(queries[half].sums[i]);
       if (threadIdx.x % 4 == 0 && queries[half].entry < last)
-        a.value(near_column(NearKeyColumn::dup) + i, head, queries[half].row) = sum;
+        a.value(near_column(NearKeyColumn::dup) + i, head, list.rows[queries[half].entry].row) =
+            sum;
     }
 }
 
@@ -97,7 +114,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 - Shape::k
   const int warp_entry = tile.first + warp_row;
   TokenQuery queries[2];
   load_queries(queries, a, list, tile, warp_entry, head);
-  const int warp_block = __shfl_sync(kAllLanes, queries[0].block, 0);
+  const int warp_block = list.rows[min(warp_entry, tile.last - 1)].block;
 
   char* const key_tiles = shared + Tiles::kKeys;  // keys of listed rows; of the rows after them
   const auto load_keys = [&](int entry, int shift) {
@@ -120,12 +137,11 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 - Shape::k
       ScoreFragments<Shape> scores;
       warp_queries.multiply(scores, key_tiles + shift * Tiles::kKeyBytes);
       apply_score_soft_cap<Shape>(scores, a);
-      const ListedKeys keys{entry, tile.last - entry, list.rows + entry, shift};
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        add_weights<Shape>(queries[half], half, keys, scores, a, tile.begin);
+        add_weights<Shape>(queries[half], half, entry, shift, scores, a.scale * kLog2E);
     }
-  store_sums(queries, a, tile.last, head);
+  store_sums(queries, a, list, tile.last, head);
 }
 
 }  // namespace

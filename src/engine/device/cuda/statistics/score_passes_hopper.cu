@@ -1,11 +1,12 @@
-// All-key pass with wgmma (PTX ISA, section 9.7.15): a warpgroup multiplies 64 queries, held in
-// registers, with a key tile that is read from shared memory once for all four warps,
+// Passes over scores with wgmma (PTX ISA, section 9.7.15): a warpgroup multiplies 64 queries, held
+// in registers, with a key tile that is read from shared memory once for all four warps,
 // asynchronously. The accumulator layout is the one that the passes over scores expect.
 #include <cstdint>
 #include <type_traits>
 
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/statistics/all_keys.cuh"
+#include "engine/device/cuda/statistics/near_keys.cuh"
 
 namespace qkscope::cuda {
 namespace {
@@ -134,34 +135,35 @@ class KeyTiles {
   int to_;
 };
 
-template <typename T, typename Shape>
+template <typename T, typename Shape, typename Pass>
 struct HopperMemory {
   alignas(1024) char tiles[2][Shape::kTileBytes];
-  typename AllKeysScan<T, Shape>::SharedStorage pass;
+  typename Pass::SharedStorage pass;
 };
 
-// Two blocks per multiprocessor: one reduces weights while the other computes scores.
-template <typename T, typename Shape>
+// Two blocks per multiprocessor: one processes scores while the other computes them.
+template <typename T, typename Shape, typename Pass>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
-    all_keys_kernel(const ScoreArguments a, const AllKeysArguments options) {
+    hopper_score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<HopperMemory<T, Shape>*>(shared);
+  auto& memory = *reinterpret_cast<HopperMemory<T, Shape, Pass>*>(shared);
   const auto block = this_score_block<Shape>(a);
   const int group_end = block.tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const GroupQueries<T, Shape> queries(global_head_rows<T>(a, a.q, block.head), block);
   const KeyTiles<T, Shape> keys(global_head_rows<T>(a, a.k, kv_head), block);
-  AllKeysScan<T, Shape> pass(a, options, block, memory.pass);
+  Pass pass(a, options, block, memory.pass);
 
   int key = pass.first_key();
-  auto now = shared_address(memory.tiles[0]), next = shared_address(memory.tiles[1]);
+  auto now = shared_address(memory.tiles[0]), later = shared_address(memory.tiles[1]);
   keys.load(now, key);
-  for (; key < block.end; key += Shape::kKeys) {
+  while (key < block.end) {
+    const int next = pass.first_key_of_next_tile(key);
     wait_for_copies();
     asm volatile("fence.proxy.async.shared::cta;" ::
                      : "memory");  // makes the writes visible to wgmma
     __syncthreads();  // keys have arrived, and every warp is done with the previous ones
-    if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
+    if (next < block.end) keys.load(later, next);
     pass.begin_tile();
     ScoreFragments<Shape> scores;
     if (key < group_end)
@@ -173,16 +175,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
       pass.skip_tile(key);
     }
     const auto free = now;
-    now = next;
-    next = free;
+    now = later;
+    later = free;
+    key = next;
   }
   pass.finish();
 }
 
-}  // namespace
-
-bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
-                                          cudaStream_t stream) {
+template <template <typename, typename> typename Pass, typename Options>
+bool launch_on_hopper(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
   int device = 0;
   check(cudaGetDevice(&device), "which GPU");
   if (!is_hopper(device) || a.dtype == DType::f32 || (a.d_head != 64 && a.d_head != 128) ||
@@ -192,12 +193,25 @@ bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeys
     using T = decltype(type);
     dispatch_width<64, 128>(a.d_head, [&](auto width) {
       using Shape = HopperShape<T, width>;
-      launch_with_shared_memory("statistics of all keys", all_keys_kernel<T, Shape>,
+      using ThisPass = Pass<T, Shape>;
+      launch_with_shared_memory("statistics of scores", hopper_score_kernel<T, Shape, ThisPass>,
                                 a.tile_count * a.tile_heads, Shape::kThreads,
-                                sizeof(HopperMemory<T, Shape>), stream, a, more);
+                                sizeof(HopperMemory<T, Shape, ThisPass>), stream, a, options);
     });
   });
   return true;
+}
+
+}  // namespace
+
+bool compute_near_key_statistics_on_hopper(const ScoreArguments& a, const NearKeyOptions& options,
+                                           cudaStream_t stream) {
+  return launch_on_hopper<NearKeyPass>(a, options, stream);
+}
+
+bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
+                                          cudaStream_t stream) {
+  return launch_on_hopper<AllKeysScan>(a, more, stream);
 }
 
 }  // namespace qkscope::cuda

@@ -1,7 +1,11 @@
-// Stub of all_keys_hopper.cu for builds without code for Hopper GPUs.
 #include "engine/device/cuda/statistics/statistics_scores.h"
 
 namespace qkscope::cuda {
+
+bool compute_near_key_statistics_on_hopper(const ScoreArguments&, const NearKeyOptions&,
+                                           cudaStream_t) {
+  return false;
+}
 
 bool compute_all_key_statistics_on_hopper(const ScoreArguments&, const AllKeysArguments&,
                                           cudaStream_t) {
