@@ -6,8 +6,8 @@ name of GGUF files.
 
 Needs tokenizers from PyPI. Every row has the names that share one pre-tokenizer, the components of the tokenizer.json of
 these models, and the ids of the texts. The vocabulary is learned from the texts without pre-tokenization, so that tokens
-cross the boundaries of every pre-tokenizer. The expressions are those of the published tokenizer.json files, where
-known: Kimi's is that of its tiktoken tokenizer, and those of Trinity, SuperBPE and the names in LLAMA_CPP are llama.cpp's.
+cross the boundaries of every pre-tokenizer. The expressions are those of the published tokenizer.json files,
+Kimi's that of its tiktoken tokenizer. docs/how-to/checkpoints.md lists the names whose expressions are llama.cpp's.
 """
 
 import argparse
@@ -17,8 +17,6 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 OUT = Path(__file__).parent.parent / "tests/input/tokenizer/data/gguf_pre_tokenizers.json"
-LLAMA_CPP = ["exaone4", "granite-docling", "trillion", "mellum", "gigachat", "a.x-4.0", "minerva-7b", "falcon3", "falcon-h1",
-             "midm-2.0", "megrez", "kanana2", "joyai-llm", "hunyuan-dense"]
 TEXTS = [
     "1 12 123 1234 12345 123456 1234567 a1b22c333d4444 x1234567y 3.14159 1,000,000",
     "\u00bd 12\u00bd \u00b2x\u00b3 \u0661\u0662\u0663\u0664\u0665 \u2163 \u30071\u3007",
