@@ -8,7 +8,6 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
-#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
@@ -28,48 +27,85 @@ constexpr const char* kScores = "tokenizer.ggml.scores";
 
 enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
-// A pre-tokenizer defined in llama.cpp. GGUF files store only its name.
+// A pre-tokenizer with the names that llama.cpp gives it; GGUF files store only a name. Expressions
+// and flags are those of the models' tokenizer.json where it is known and differs from llama.cpp.
 struct PreTokenizerSpec {
-  const char* name;                          // value of tokenizer.ggml.pre
-  std::array<const char*, 4> expressions{};  // applied in order; none: GPT-2's expression
+  std::array<std::string_view, 8> names;     // values of tokenizer.ggml.pre, then empty strings
+  std::array<const char*, 6> expressions{};  // applied in order; none: GPT-2's expression
   bool digits_alone = false;                 // split digits before the expressions apply
   bool nfc = false;                          // normalize the text to NFC
   bool ignore_merges = false;
   bool add_bos = false;  // default of add_bos_token
 };
 
-// Pre-tokenizer split regex of GPT-4o, also used by Phi-4-mini.
+// Pre-tokenizer split regex of GPT-4o, gpt-oss and Phi-4-mini.
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kSeedCoderExpression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kDeepSeekV3Expression =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Words of DeepSeek LLM. Its tokenizer.json lists most, not all, cased letters of Unicode 11.
+constexpr const char* kDeepSeekLlmLetters =
+    R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)";
+constexpr const char* kDeepSeekIdeographs =
+    R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+// Words of Kimi contain no Han characters. \p{Han} includes punctuation since PCRE2 10.40 (script
+// extensions), so the expression lists the characters of the script.
+constexpr const char* kKimiExpression =
+    R"((?(DEFINE)(?<han>[\x{2E80}-\x{2E99}\x{2E9B}-\x{2EF3}\x{2F00}-\x{2FD5}\x{3005}\x{3007}\x{3021}-\x{3029}\x{3038}-\x{303B}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FA6D}\x{FA70}-\x{FAD9}\x{16FE2}\x{16FE3}\x{16FF0}\x{16FF1}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B739}\x{2B740}-\x{2B81D}\x{2B820}-\x{2CEA1}\x{2CEB0}-\x{2EBE0}\x{2EBF0}-\x{2EE5D}\x{2F800}-\x{2FA1D}\x{30000}-\x{3134A}\x{31350}-\x{323AF}])(?<upper>(?!(?&han))[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])(?<lower>(?!(?&han))[\p{Ll}\p{Lm}\p{Lo}\p{M}]))(?&han)+|[^\r\n\p{L}\p{N}]?(?&upper)*(?&lower)+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?(?&upper)+(?&lower)*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Runs of Chinese, Japanese, Korean and Southeast Asian characters in Trinity's pre-tokenizer.
+constexpr const char* kTrinityScripts =
+    R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{8C48}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+)";
 
-// Pre-tokenizer that llama.cpp uses for models unknown to its converter.
-constexpr PreTokenizerSpec kDefaultPreTokenizer = {
-    .name = "default",
-    .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
-                    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
-                    R"(\p{N}+)", "[0-9][0-9][0-9]"}};
-
-constexpr PreTokenizerSpec llama3_pre_tokenizer(const char* name) {
-  return {.name = name, .expressions = {kLlama3Expression}, .ignore_merges = true, .add_bos = true};
-}
-
-constexpr std::array kPreTokenizers = {
-    PreTokenizerSpec{.name = "gpt-2"},
-    PreTokenizerSpec{.name = "smollm", .digits_alone = true},
-    PreTokenizerSpec{.name = "starcoder", .digits_alone = true},
-    llama3_pre_tokenizer("llama-bpe"),
-    llama3_pre_tokenizer("llama3"),
-    llama3_pre_tokenizer("llama-v3"),
-    PreTokenizerSpec{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
-    PreTokenizerSpec{.name = "dbrx", .expressions = {kLlama3Expression}},
-    PreTokenizerSpec{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
-    PreTokenizerSpec{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
-    PreTokenizerSpec{.name = "tekken",
-                     .expressions = {kTekkenExpression},
-                     .ignore_merges = true,
-                     .add_bos = true},
-    PreTokenizerSpec{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
-    kDefaultPreTokenizer,
+constexpr PreTokenizerSpec kPreTokenizers[] = {
+    {.names = {"gpt-2", "exaone4", "granite-docling", "trillion", "mellum", "gigachat", "a.x-4.0"}},
+    {.names = {"olmo", "mpt"}, .nfc = true},
+    {.names = {"smollm", "starcoder", "refact", "minerva-7b"}, .digits_alone = true},
+    {.names = {"command-r"}, .digits_alone = true, .nfc = true},
+    {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2",
+               "midm-2.0"},
+     .expressions = {kLlama3Expression},
+     .ignore_merges = true,
+     .add_bos = true},
+    {.names = {"glm4", "chatglm-bpe"}, .expressions = {kLlama3Expression}, .ignore_merges = true},
+    {.names = {"smaug-bpe", "dbrx"}, .expressions = {kLlama3Expression}},
+    {.names = {"qwen2", "deepseek-r1-qwen"}, .expressions = {kQwen2Expression}, .nfc = true},
+    {.names = {"qwen35"}, .expressions = {kQwen35Expression}, .nfc = true},
+    {.names = {"megrez"}, .expressions = {kQwen2Expression}},
+    {.names = {"seed-coder"}, .expressions = {kSeedCoderExpression}},
+    {.names = {"tekken"},
+     .expressions = {kTekkenExpression},
+     .ignore_merges = true,
+     .add_bos = true},
+    {.names = {"gpt-4o", "llama4"}, .expressions = {kGpt4oExpression}, .ignore_merges = true},
+    {.names = {"minimax-m2", "kanana2"}, .expressions = {kGpt4oExpression}},
+    // Groups of three digits from the right, in linear time: only the first group of a number looks
+    // ahead. Tiny Aya leaves numbers before a letter to the second expression.
+    {.names = {"tiny_aya"},
+     .expressions = {R"((?<!\d)\d{1,3}(?=(?:\d{3})*+(?!\w))|\G(?<=\d)\d{3})", kGpt4oExpression}},
+    {.names = {"kimi-k2"}, .expressions = {kKimiExpression}, .ignore_merges = true},
+    {.names = {"deepseek-llm"},
+     .expressions =
+         {R"([\r\n])", kDeepSeekLlmLetters,
+          R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)",
+          R"(\s+$)", kDeepSeekIdeographs, R"(\p{N})"}},
+    {.names = {"deepseek-coder"},
+     .expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekIdeographs, R"(\p{N})"}},
+    {.names = {"deepseek-v3", "joyai-llm", "hunyuan-dense"},
+     .expressions = {R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{30FF}]+)",
+                     kDeepSeekV3Expression}},
+    {.names = {"afmoe"},
+     .expressions = {R"((?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})*+(?!\p{N}))|\p{N}{3})", kTrinityScripts,
+                     kDeepSeekV3Expression}},
+    {.names = {"superbpe"}, .expressions = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"}},
+    // The pre-tokenizer that llama.cpp uses for models unknown to its converter.
+    {.names = {"default"},
+     .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
+                     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
+                     R"(\p{N}+)", "[0-9][0-9][0-9]"}},
 };
 
 const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
@@ -79,9 +115,12 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
     bad_input("{}: no {}, so that how text is cut into words is not known; {}",
               metadata.source_path(), quote_text(kPre), kAdvice);
   const auto name = metadata.text(kPre);
+  std::vector<std::string_view> known;
   for (const auto& spec : kPreTokenizers) {
-    if (name != spec.name) continue;
-    if (name == kDefaultPreTokenizer.name)
+    for (const auto spec_name : spec.names)
+      if (!spec_name.empty()) known.push_back(spec_name);
+    if (name.empty() || std::ranges::find(spec.names, name) == spec.names.end()) continue;
+    if (name == "default")
       log::warn(
           "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
           "llama.cpp's and may not be the model's own: if you can, {}",
@@ -89,8 +128,7 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
     return spec;
   }
   bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.source_path(), quote_text(name),
-            fmt::join(project(kPreTokenizers, &PreTokenizerSpec::name), ", "), kAdvice);
+            metadata.source_path(), quote_text(name), fmt::join(known, ", "), kAdvice);
 }
 
 Json pre_tokenizer_json(const PreTokenizerSpec& spec) {
@@ -120,11 +158,12 @@ class GgufTokenizerReader {
   TokenizerFile read() {
     file_.path = metadata_.source_path();
     const auto kind = metadata_.text("tokenizer.ggml.model");
-    if (kind != "gpt2" && kind != "llama")
-      bad_input("{}: the tokenizer {} is not one that qkscope knows; it reads gpt2 and llama",
-                metadata_.source_path(), quote_text(kind));
+    if (kind != "gpt2" && kind != "llama" && kind != "gemma4")
+      bad_input(
+          "{}: the tokenizer {} is not one that qkscope knows; it reads gpt2, llama and gemma4",
+          metadata_.source_path(), quote_text(kind));
     read_tokens();
-    const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece();
+    const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece(kind == "gemma4");
     read_bos_eos(adds_bos);
     read_added_tokens();
     return std::move(file_);
@@ -156,7 +195,7 @@ class GgufTokenizerReader {
   // Reads a byte-level BPE tokenizer. Returns the default value of add_bos_token.
   bool read_byte_level() {
     const auto& spec = find_pre_tokenizer(metadata_);
-    for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
+    read_merges();
     file_.model.ignore_merges = spec.ignore_merges;
     if (spec.nfc) file_.normalizer = {{"type", "NFC"}};
     file_.pre_tokenizer = pre_tokenizer_json(spec);
@@ -165,6 +204,10 @@ class GgufTokenizerReader {
                      {"trim_offsets", true},
                      {"use_regex", true}};
     return spec.add_bos;
+  }
+
+  void read_merges() {
+    for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
   }
 
   void add_merge(const Json& merge) {
@@ -184,9 +227,10 @@ class GgufTokenizerReader {
     file_.model.merges.push_back({find(std::string(left)), find(std::string(right)), find(both)});
   }
 
-  // Reads a SentencePiece tokenizer. Returns the default value of add_bos_token.
-  bool read_sentencepiece() {
-    const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
+  // Reads a SentencePiece tokenizer; Gemma 4 stores merges and no scores. Returns the default value
+  // of add_bos_token.
+  bool read_sentencepiece(bool stores_merges) {
+    const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", !stores_merges);
     Json steps = Json::array();
     if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", unicode::kSpaceMarkUtf8}});
     steps.push_back(make_replace_component(" ", unicode::kSpaceMarkUtf8));
@@ -201,7 +245,7 @@ class GgufTokenizerReader {
     file_.model.fuse_unknown = true;
     if (const auto id = special_id("tokenizer.ggml.unknown_token_id"); id >= 0)
       file_.model.unknown = tokens_[static_cast<std::size_t>(id)];
-    derive_merges();
+    stores_merges ? read_merges() : derive_merges();
     return true;
   }
 

@@ -1,4 +1,6 @@
 // Tokenizers in GGUF metadata give the same ids as the tokenizer.json they were converted from.
+#include <sstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,25 +88,102 @@ TEST(GgufTokenizer, PreTokenizersMatchTheModelFamilies) {
   }
 }
 
+// A byte-level tokenizer with the vocabulary of a golden file.
+GgufBytes byte_level_file(const Json& golden, const std::string& pre) {
+  const auto tokens = golden["tokens"].get<std::vector<std::string>>();
+  return GgufBytes()
+      .text("tokenizer.ggml.model", "gpt2")
+      .text("tokenizer.ggml.pre", pre)
+      .texts("tokenizer.ggml.tokens", tokens)
+      .integers("tokenizer.ggml.token_type", std::vector<std::int32_t>(tokens.size(), 1))
+      .texts("tokenizer.ggml.merges", golden["merges"].get<std::vector<std::string>>());
+}
+
+void expect_ids(const Tokenizer& tokenizer, const Json& texts, const Json& ids,
+                const std::string& name) {
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    EXPECT_EQ(tokenizer.encode(texts[i].get<std::string>()).ids,
+              ids[i].get<std::vector<std::int32_t>>())
+        << name << ": " << texts[i];
+}
+
 // llama_cpp_ids.json contains llama.cpp's ids of the texts for the same file
-// (tools/make_llama_cpp_ids.py).
+// (tools/make_llama_cpp_ids.py). Names with equal ids are joined by spaces.
 TEST(GgufTokenizer, IdsMatchLlamaCpp) {
   const Json golden = load_json(source_path("tests/input/tokenizer/data/llama_cpp_ids.json"));
-  const auto tokens = golden["tokens"].get<std::vector<std::string>>();
-  const auto texts = golden["texts"].get<std::vector<std::string>>();
-  for (const auto& [pre, ids] : golden["ids"].items()) {
-    const auto tokenizer =
-        load(GgufBytes()
-                 .text("tokenizer.ggml.model", "gpt2")
-                 .text("tokenizer.ggml.pre", pre)
-                 .texts("tokenizer.ggml.tokens", tokens)
-                 .integers("tokenizer.ggml.token_type", std::vector<std::int32_t>(tokens.size(), 1))
-                 .texts("tokenizer.ggml.merges", golden["merges"].get<std::vector<std::string>>())
-                 .flag("tokenizer.ggml.add_bos_token", false));
-    for (std::size_t i = 0; i < texts.size(); ++i)
-      EXPECT_EQ(tokenizer.encode(texts[i]).ids, ids[i].get<std::vector<std::int32_t>>())
-          << pre << ": " << texts[i];
+  for (const auto& [names, ids] : golden["ids"].items()) {
+    std::istringstream list(names);
+    for (std::string name; list >> name;)
+      expect_ids(load(byte_level_file(golden, name).flag("tokenizer.ggml.add_bos_token", false)),
+                 golden["texts"], ids, name);
   }
+}
+
+// gguf_pre_tokenizers.json contains the ids of the Hugging Face library for the tokenizer.json of
+// the models (tools/make_gguf_pre_tokenizers_golden.py).
+TEST(GgufTokenizer, IdsMatchTheTokenizerJsonOfTheModels) {
+  const Json golden = load_json(source_path("tests/input/tokenizer/data/gguf_pre_tokenizers.json"));
+  Json vocabulary;
+  for (std::size_t id = 0; id < golden["tokens"].size(); ++id)
+    vocabulary[golden["tokens"][id].get<std::string>()] = id;
+  for (const Json& row : golden["rows"]) {
+    for (const Json& name : row["names"])
+      expect_ids(load(byte_level_file(golden, name.get<std::string>())
+                          .flag("tokenizer.ggml.add_bos_token", false)),
+                 golden["texts"], row["ids"], name.get<std::string>());
+    const auto first = row["names"][0].get<std::string>();
+    if (first == "kimi-k2") continue;  // has no tokenizer.json, and PCRE2 cannot intersect classes
+    const TemporaryFolder folder;
+    write_file(folder.file("tokenizer.json"), Json{{"added_tokens", Json::array()},
+                                                   {"normalizer", row["normalizer"]},
+                                                   {"pre_tokenizer", row["pre_tokenizer"]},
+                                                   {"post_processor", nullptr},
+                                                   {"decoder", nullptr},
+                                                   {"model",
+                                                    {{"type", "BPE"},
+                                                     {"vocab", vocabulary},
+                                                     {"merges", golden["merges"]},
+                                                     {"ignore_merges", row["ignore_merges"]}}}}
+                                                  .dump());
+    expect_ids(Tokenizer::load(folder.path()), golden["texts"], row["ids"],
+               "tokenizer.json of " + first);
+  }
+}
+
+TEST(GgufTokenizer, PreTokenizersSayWhetherBosIsAdded) {
+  const Json golden = load_json(source_path("tests/input/tokenizer/data/gguf_pre_tokenizers.json"));
+  const auto prefix = [&](const char* name) {
+    return load(byte_level_file(golden, name).number("tokenizer.ggml.bos_token_id", 5))
+        .prefix_ids();
+  };
+  for (const char* name : {"llama-bpe", "falcon-h1", "lfm2", "pixtral", "tekken"})
+    EXPECT_THAT(prefix(name), ElementsAre(5)) << name;
+  for (const char* name : {"glm4", "dbrx", "qwen35", "deepseek-v3", "gpt-4o", "command-r"})
+    EXPECT_THAT(prefix(name), IsEmpty()) << name;
+}
+
+// The merges of Gemma 4 are stored; its text is neither prefixed with a space nor split.
+TEST(GgufTokenizer, Gemma4StoresItsMerges) {
+  const std::string mark = "\xE2\x96\x81";
+  auto file =
+      GgufBytes()
+          .text("general.architecture", "gemma4")
+          .text("tokenizer.ggml.model", "gemma4")
+          .texts("tokenizer.ggml.tokens", {"<unk>", "<bos>", "a", "b", "c", "ab", "bc", mark, "  ",
+                                           "b" + mark, "<0x21>", "\n", "\n\n"})
+          .integers("tokenizer.ggml.token_type", {2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 6, 1, 1})
+          .texts("tokenizer.ggml.merges", {"b c", "a b", "b " + mark, mark + " " + mark, "\n \n"})
+          .number("tokenizer.ggml.bos_token_id", 1)
+          .number("tokenizer.ggml.unknown_token_id", 0);
+  const auto tokenizer = load(file);
+  EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(1, 2, 6));
+  EXPECT_THAT(tokenizer.encode("cb a").ids, ElementsAre(1, 4, 9, 2));
+  EXPECT_THAT(tokenizer.encode("a  c\n\n!?").ids, ElementsAre(1, 2, 8, 4, 12, 10, 0));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(" ab  c!").ids, true), " ab  c!");
+  EXPECT_THAT(
+      refusal(
+          GgufBytes().text("tokenizer.ggml.model", "gemma4").texts("tokenizer.ggml.tokens", {"a"})),
+      HasSubstr("tokenizer.ggml.merges"));
 }
 
 // SentencePiece has no pre-tokenizer, so all of its files say "default".
