@@ -810,6 +810,15 @@ GGUF = [
     gguf_case("afmoe", "afmoe", AFMOE | {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "moe_intermediate_size": 32},
               "Q8_0", tokens=11, draw=530),
     gguf_case("lfm2", "lfm2", LFM2, "Q8_0", tokens=43),
+    gguf_case("falcon_h1", "falcon_h1", SMALL | MAMBA2 | {"mamba_n_heads": 8, "mamba_d_ssm": 64, "mamba_rms_norm": True,
+              "mamba_norm_before_gate": False} | default_rope(100000000000.0), "Q8_0", tokens=43),
+    gguf_case("granitehybrid", "granitemoehybrid", GRANITE_4 | EVEN | {"num_local_experts": 0, "num_experts_per_tok": 0,
+              "shared_intermediate_size": 64, "position_embedding_type": "rope"} | default_rope(10000.0), "Q8_0", tokens=43),
+    gguf_case("granitehybrid_moe", "granitemoehybrid", GRANITE_4 | {"num_local_experts": 4, "num_experts_per_tok": 2,
+              "intermediate_size": 32, "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}, "Q8_0",
+              tokens=11, draw=3),
+    gguf_case("nemotron_h", "nemotron_h", NEMOTRON | nemotron_layers("M-*-"), "Q8_0", tokens=43),
+    gguf_case("nemotron_h_moe", "nemotron_h", NEMOTRON | NEMOTRON_EXPERTS | nemotron_layers("ME*"), "Q8_0", tokens=11),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

@@ -13,9 +13,9 @@ FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
                  "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
                  "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe",
-                 "minimax_m2": "minimax-m2"}
+                 "minimax_m2": "minimax-m2", "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid"}
 SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2", "afmoe")
-PAIRED = ("llama", "smollm3", "granite")  # families with permuted rows of q and k
+PAIRED = ("llama", "smollm3", "granite", "granitemoehybrid", "nemotron_h")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
 DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_expert_shared_count",
@@ -23,11 +23,17 @@ DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_exp
             "first_k_dense_replace": "add_leading_dense_block_count", "routed_scaling_factor": "add_expert_weights_scale",
             "q_lora_rank": "add_q_lora_rank", "kv_lora_rank": "add_kv_lora_rank"}
 GLM_MOE = {key: method for key, method in DEEPSEEK.items() if not key.endswith("rank")}
+GRANITE = {"attention_multiplier": "add_attention_scale", "embedding_multiplier": "add_embedding_scale",
+           "residual_multiplier": "add_residual_scale", "logits_scaling": "add_logit_scale"}
 # Settings of one family: key of config.json -> method of GGUFWriter.
 OWN_SETTINGS = {
     "cohere2": {"logit_scale": "add_logit_scale"},
-    "granite": {"attention_multiplier": "add_attention_scale", "embedding_multiplier": "add_embedding_scale",
-                "residual_multiplier": "add_residual_scale", "logits_scaling": "add_logit_scale"},
+    "granite": GRANITE,
+    "granitemoehybrid": GRANITE | {"shared_intermediate_size": "add_expert_shared_feed_forward_length"},
+    "nemotron_h": {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_expert_shared_count",
+                   "moe_shared_expert_intermediate_size": "add_expert_shared_feed_forward_length",
+                   "norm_topk_prob": "add_expert_weights_norm", "routed_scaling_factor": "add_expert_weights_scale",
+                   "n_group": "add_expert_group_count", "topk_group": "add_expert_group_used_count"},
     "ernie4_5_moe": {"moe_num_experts": "add_expert_count", "moe_k": "add_expert_used_count",
                      "moe_layer_interval": "add_interleave_moe_layer_step",
                      "moe_layer_start_index": "add_leading_dense_block_count",
@@ -43,7 +49,7 @@ OWN_SETTINGS = {
     "glm4_moe": GLM_MOE | {"norm_topk_prob": "add_expert_weights_norm", "num_nextn_predict_layers": "add_nextn_predict_layers"},
 }
 EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
-            "norm_epsilon": "add_layer_norm_eps"}
+            "norm_epsilon": "add_layer_norm_eps", "layer_norm_epsilon": "add_layer_norm_eps"}
 # Settings of all families that have them.
 SETTINGS = {
     "sliding_window": "add_sliding_window", "attn_logit_softcapping": "add_attn_logit_softcapping",
@@ -69,19 +75,28 @@ def write_settings(writer, config, rope):
     heads, d_model = config["num_attention_heads"], config["hidden_size"]
     d_head = config.get("head_dim") or d_model // heads
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_context_length(config["max_position_embeddings"])
+    may_lack_rope = config["model_type"] in ("granitemoehybrid", "nemotron_h")
+    has_rope = not may_lack_rope or config.get("position_embedding_type") == "rope"
+    writer.add_context_length(config["max_position_embeddings"] if has_rope else 2**20)
     writer.add_embedding_length(d_model)
     further = config.get("num_nextn_predict_layers", 0) if config["model_type"] == "glm4_moe" else 0  # transformers drops them
-    writer.add_block_count(config["num_hidden_layers"] + further)
+    writer.add_block_count(layer_count(config) + further)
     writer.add_feed_forward_length(feed_forward_length(config))
     writer.add_head_count(heads)
     write_head_sizes(writer, config, d_head)
     for key, method in EPSILONS.items():
         if key in config:
             getattr(writer, method)(config[key])
-    writer.add_rope_freq_base(rope_base(rope, d_head))
-    writer.add_rope_dimension_count(int(d_head * rope.get("partial_rotary_factor", 1.0)))
-    for key, method in (SETTINGS | OWN_SETTINGS.get(config["model_type"], {})).items():
+    if rope:
+        writer.add_rope_freq_base(rope_base(rope, d_head))
+    writer.add_rope_dimension_count(int(d_head * rope.get("partial_rotary_factor", 1.0)) if rope else d_model // heads)
+    if may_lack_rope:
+        writer.add_rope_scaling_finetuned(has_rope)
+    if "ssm_state_size" in config or "mamba_d_state" in config:
+        write_mamba(writer, config)
+    own = OWN_SETTINGS.get(config["model_type"], {})
+    has_experts = config["model_type"] != "nemotron_h" or "moe" in config["layers_block_type"]
+    for key, method in (SETTINGS | own).items() if has_experts else ():
         if config.get(key) is not None and (key != "sliding_window" or config["model_type"] != "starcoder2"):
             getattr(writer, method)(config[key])
     if config["model_type"] in WITH_PATTERN and config.get("sliding_window"):
@@ -90,8 +105,29 @@ def write_settings(writer, config, rope):
         writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
 
 
+def write_mamba(writer, config):
+    """Writes the sizes of Mamba 2, whose keys differ between families."""
+    heads, d_head = (config[key] for key in ("mamba_n_heads", "mamba_num_heads", "mamba_d_head", "mamba_head_dim") if key in config)
+    writer.add_ssm_time_step_rank(heads)
+    writer.add_ssm_inner_size(heads * d_head)
+    writer.add_ssm_group_count(groups(config))
+    writer.add_ssm_state_size(config.get("mamba_d_state") or config["ssm_state_size"])
+    writer.add_ssm_conv_kernel(config.get("mamba_d_conv") or config["conv_kernel"])
+
+
+def groups(config):
+    return config.get("mamba_n_groups") or config["n_groups"]
+
+
+def layer_count(config):
+    return config.get("num_hidden_layers") or len(config["layers_block_type"])
+
+
 def feed_forward_length(config):
-    """Returns the width of an MLP; that of LFM2 may be derived from intermediate_size."""
+    """Returns the width of an MLP, for each layer of Nemotron-H; that of LFM2 may be derived from intermediate_size."""
+    if config["model_type"] == "nemotron_h":
+        widths = {"mlp": config["intermediate_size"], "moe": config["moe_intermediate_size"]}
+        return [widths.get(layer, 0) for layer in config["layers_block_type"]]
     width = config.get("intermediate_size_mlp", config["intermediate_size"])
     if not config.get("block_auto_adjust_ff_dim"):
         return width
@@ -114,10 +150,11 @@ def write_head_sizes(writer, config, d_head):
         writer.add_value_length_mla(values)
         keys, values = config["kv_lora_rank"] + config["qk_rope_head_dim"], config["kv_lora_rank"]
     kv_heads = 1 if kind == "deepseek_v3" else config["num_key_value_heads"]
-    if kind == "lfm2":
-        kv_heads = [0 if layer == "conv" else kv_heads for layer in config["layer_types"]]
+    if kind in ("lfm2", "granitemoehybrid", "nemotron_h"):
+        types = config.get("layer_types") or config["layers_block_type"]
+        kv_heads = [kv_heads if layer == "full_attention" else 0 for layer in types]
     writer.add_head_count_kv(kv_heads)
-    if kind != "lfm2":
+    if kind not in ("lfm2", "granitemoehybrid"):
         writer.add_key_length(keys)
         writer.add_value_length(values)
 
@@ -181,7 +218,7 @@ def llama3_factors(config, rope):
 
 def tensor_type(wanted, index, name, values):
     """Returns float32 for norms and biases, float16 for rows that are no multiple of a block; "blocks" cycles through the types."""
-    if values.ndim < 2 or name.endswith("bias"):
+    if values.ndim < 2 or name.endswith(("bias", ".A_log", ".D", "norm.weight", "conv1d.weight")):
         return gguf.GGMLQuantizationType.F32
     name = BLOCK_TYPES[index % len(BLOCK_TYPES)] if wanted == "blocks" else wanted
     kind = gguf.GGMLQuantizationType[name]
@@ -219,13 +256,36 @@ def convert_tensor(name, values, config):
                 to.setdefault(name, np.empty_like(values)).reshape(joined.shape)[rows] = back.swapaxes(1, 2) if part == "k" else back
             stored = joined[rows].swapaxes(1, 2) if part == "k" else joined[rows]
             yield StoredTensor(name.replace("kv_b", f"{part}_b"), stored, restore)
-    elif name.endswith("conv.conv.weight"):
+    elif name.endswith(".A_log"):
+        yield StoredTensor(name, -np.exp(values)[:, None],
+                           lambda back, to: to.update({name: np.log(-back[:, 0].astype(np.float64)).astype(np.float32)}))
+    elif name.endswith((".mamba.D", ".mixer.D")):
+        yield StoredTensor(name, values[:, None], lambda back, to: to.update({name: back[:, 0]}))
+    elif name.endswith((".mamba.norm.weight", ".mixer.norm.weight")):
+        yield StoredTensor(name, values.reshape(groups(config), -1), lambda back, to: to.update({name: back.reshape(-1)}))
+    elif name.endswith(".input_linear.weight"):  # Granite 4: gate, then up
+        half = values.shape[-2] // 2
+        for rows, part in ((np.s_[..., :half, :], "gate"), (np.s_[..., half:, :], "up")):
+            def restore(back, to, rows=rows):
+                to.setdefault(name, np.empty_like(values))[rows] = back
+            yield StoredTensor(granite_name(name, config).replace("input_linear", f"{part}_proj"), values[rows], restore)
+    elif name.endswith(".output_linear.weight"):
+        yield StoredTensor(granite_name(name, config).replace("output_linear", "down_proj"), values,
+                           lambda back, to: to.update({name: back}))
+    elif name.endswith(("conv.conv.weight", ".conv1d.weight")):
         yield StoredTensor(name, values.squeeze(1), lambda back, to: to.update({name: back[:, None]}))
     elif name.endswith("experts.down_proj"):
         yield StoredTensor(name + ".weight", values.swapaxes(1, 2), lambda back, to: to.update({name: back.swapaxes(1, 2)}))
     else:
         stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$|(expert_bias)$", r"\1\2.bias", name)
+        stored = stored.replace(".dt_bias", ".dt_proj.bias")
         yield StoredTensor(stored, values, lambda back, to: to.update({name: back}))
+
+
+def granite_name(name, config):
+    """Returns the name of a matrix of experts, of the shared expert, or of the MLP of a model without experts."""
+    shared = "mlp.shared_experts" if config["num_local_experts"] else "mlp"
+    return name.replace("block_sparse_moe", "mlp.experts").replace("shared_mlp", shared)
 
 
 def convert_tensors(tensors, config):
@@ -233,7 +293,8 @@ def convert_tensors(tensors, config):
     stacks = {}
     for name, tensor in sorted(tensors.items()):
         if found := EXPERT.fullmatch(name):
-            stacks.setdefault(f"{found[1]}.{found[3]}.weight", []).append((int(found[2]), name, tensor.float().numpy()))
+            module = re.sub(r"^backbone(.*)\.mixer\.", r"model\1.mlp.", found[1])  # Nemotron-H
+            stacks.setdefault(f"{module}.{found[3]}.weight", []).append((int(found[2]), name, tensor.float().numpy()))
         else:
             yield from convert_tensor(name, tensor.float().numpy(), config)
     for stack, experts in stacks.items():
@@ -251,10 +312,10 @@ def as_gguf(wanted):
         folder = Path(folder)
         config = json.loads((folder / "config.json").read_text())
         kind = config["model_type"]
-        architecture = ARCHITECTURES.get(kind, kind)
+        architecture = ARCHITECTURES.get(kind, kind) + ("_moe" if "moe" in config.get("layers_block_type", ()) else "")
         names = gguf.get_tensor_name_map(
-            next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), config["num_hidden_layers"])
-        rope = config["rope_parameters"]
+            next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), layer_count(config))
+        rope = config.get("rope_parameters", {})
         rope = rope.get("full_attention", rope)
         writer = gguf.GGUFWriter(folder / FILE, architecture)
         writer.add_name(kind)

@@ -51,10 +51,11 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
                                         layer - model.layers.begin(), name));
   };
   for (const auto& names : spellings) {
+    const auto mlp = names.dense.empty() ? model.names.down : names.dense + ".down_proj";
+    const bool has_mlp =
+        (names.dense.empty() && model.experts.count > 0) || has(false, mlp + ".weight");
     const auto end = names.mxfp4 ? "_blocks" : holds_all_experts(names.down) ? "" : ".weight";
-    if (has(true, expert_tensor_name(names.down, 0) + end) &&
-        (names.dense.empty() || has(false, names.dense + ".down_proj.weight")))
-      return names;
+    if (has_mlp && has(true, expert_tensor_name(names.down, 0) + end)) return names;
   }
   return spellings.front();
 }

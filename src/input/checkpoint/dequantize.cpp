@@ -197,7 +197,8 @@ constexpr std::array kUnsupportedTypes = {
 constexpr const char* kExtension = ".gguf";
 
 DType memory_dtype(const GgufTensorSource& source) {
-  const bool computed = source.stored_plus_one || source.values != nullptr;
+  const bool computed =
+      source.stored_plus_one || source.stored_negative_exp || source.values != nullptr;
   return computed ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
@@ -253,6 +254,13 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   });
   if (source.stored_plus_one)
     std::for_each_n(result.data<float>(), result.size(), [](float& weight) { weight -= 1.0f; });
+  for (std::int64_t i = 0; i < result.size() && source.stored_negative_exp; ++i) {
+    float& value = result.data<float>()[i];
+    if (!(value < 0.0f))
+      bad_input("{}: tensor {} has the value {}, expected negative ones, -exp(A_log)", where,
+                quote_text(stored.name), value);
+    value = static_cast<float>(std::log(-static_cast<double>(value)));
+  }
   return result;
 }
 

@@ -90,12 +90,13 @@ struct GgufTensorSource {
   std::vector<std::int64_t> shape;     // in the checkpoint
   std::int64_t interleaved_heads = 0;  // heads of q or k rows stored as RoPE pairs; 0: none
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
+  bool stored_negative_exp = false;    // A_log of Mamba 2: the file stores -exp(weight)
   const GgufTensor* values = nullptr;  // MLA: attn_v_b, where `tensor` is attn_k_b
 
   // Returns true if the stored bytes can be used without conversion.
   bool needs_no_conversion() const {
     return tensor->type->plain.has_value() && interleaved_heads == 0 && !stored_plus_one &&
-           values == nullptr;
+           !stored_negative_exp && values == nullptr;
   }
 };
 

@@ -6,18 +6,23 @@ namespace qkscope {
 
 // Fields of a row:
 //   name               value of general.architecture
+//   like               row whose fields this row has too, unless it has its own
 //   model_type         model_type in config.json
 //   modules            names of modules of a layer that differ from kGgufModules; a name with an
 //                      ending (attn_sinks.weight) is that of a tensor
+//   embedding          name of the embedding in Hugging Face checkpoints
 //   final_norm         names of the final norm in GGUF and in Hugging Face checkpoints
 //   mixer              name of layers without attention, which have zero key heads
+//   layer_module       every layer is one module of this name; only MLPs and experts have a width
+//   mamba2             layers have Mamba 2, beside attention or in its place
+//   may_lack_rope      attention has no RoPE if rope.scaling.finetuned is false
 //   settings, optional metadata keys and the settings of config.json that have their values
 //   constants          settings of config.json that the file does not hold
-//   experts            a mixture of experts
+//   experts            a mixture of experts; beside a mixer, possibly of none
 //   slides             layers may have a sliding window
 //   interleaves_heads  the converter permutes the rows of q and k
 //   partial_rope       RoPE may rotate a part of each head
-//   layer_norm         LayerNorm instead of RMSNorm
+//   layer_norm         norms have attention.layer_norm_epsilon
 //   is_gemma           norms are stored as 1 + weight
 //   latent             multi-head latent attention (MLA)
 //   sigmoid_router     a router with sigmoid scores
@@ -32,11 +37,7 @@ inline constexpr const char* kGgufArchitectures = R"([
  "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
  "optional": {"final_logit_softcapping": "final_logit_softcapping",
  "attn_logit_softcapping": "attn_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"}},
-{"name": "gemma3", "model_type": "gemma3_text", "is_gemma": true, "slides": true,
- "modules": {"post_attention_norm": "post_attention_layernorm",
- "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
- "optional": {"final_logit_softcapping": "final_logit_softcapping",
- "attn_logit_softcapping": "attn_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"}},
+{"name": "gemma3", "like": "gemma2", "model_type": "gemma3_text"},
 {"name": "phi3", "model_type": "phi3", "partial_rope": true, "slides": true,
  "modules": {"ffn_up": "mlp.gate_up_proj"}},
 {"name": "qwen3moe", "model_type": "qwen3_moe", "experts": true,
@@ -57,9 +58,7 @@ inline constexpr const char* kGgufArchitectures = R"([
               "interleave_moe_layer_step": "moe_layer_interval"}},
 {"name": "hunyuan-dense", "model_type": "hunyuan_v1_dense",
  "modules": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}},
-{"name": "olmo2", "model_type": "olmo2", "slides": true,
- "modules": {"post_attention_norm": "post_attention_layernorm",
-             "post_ffw_norm": "post_feedforward_layernorm"}},
+{"name": "olmo2", "like": "exaone4", "model_type": "olmo2", "constants": null},
 {"name": "granite", "model_type": "granite", "interleaves_heads": true,
  "settings": {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
               "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}},
@@ -117,10 +116,31 @@ inline constexpr const char* kGgufArchitectures = R"([
   "ffn_norm": "ffn_norm", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
   "ffn_down": "feed_forward.w2", "shortconv.conv": "conv.conv",
   "shortconv.in_proj": "conv.in_proj", "shortconv.out_proj": "conv.out_proj"},
- "settings": {"attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"}}
+ "settings": {"attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"}},
+{"name": "falcon-h1", "model_type": "falcon_h1", "mamba2": true,
+ "final_norm": ["output_norm", "final_layernorm"], "constants": {"mamba_norm_before_gate": false},
+ "modules": {"ffn_norm": "pre_ff_layernorm.weight", "ffn_gate": "feed_forward.gate_proj",
+             "ffn_up": "feed_forward.up_proj", "ffn_down": "feed_forward.down_proj"}},
+{"name": "granitehybrid", "like": "granite", "model_type": "granitemoehybrid", "mamba2": true,
+ "mixer": "linear_attention", "experts": true, "may_lack_rope": true, "partial_rope": true,
+ "settings": {"feed_forward_length": "shared_intermediate_size"},
+ "optional": {"expert_shared_feed_forward_length": "shared_intermediate_size"}},
+{"name": "nemotron_h", "model_type": "nemotron_h", "mamba2": true, "mixer": "linear_attention",
+ "layer_module": "mixer", "embedding": "embeddings", "final_norm": ["output_norm", "norm_f"],
+ "experts": true, "sigmoid_router": true, "predicts_tokens": true, "interleaves_heads": true,
+ "may_lack_rope": true, "partial_rope": true, "layer_norm": true,
+ "modules": {"attn_norm": "norm", "exp_probs_b.bias": "mixer.gate.e_score_correction_bias",
+  "ffn_up_exps.weight": "mixer.experts.up_proj", "ffn_down_exps.weight": "mixer.experts.down_proj"},
+ "settings": {"attention.layer_norm_epsilon": "layer_norm_epsilon"},
+ "optional": {"attention.layer_norm_rms_epsilon": "layer_norm_epsilon",
+  "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+  "expert_shared_count": "n_shared_experts", "expert_group_count": "n_group",
+  "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
+{"name": "nemotron_h_moe", "like": "nemotron_h"}
 ])";
 
-// Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints.
+// Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints;
+// ssm_dt.bias, ssm_a and ssm_d are names of tensors.
 inline constexpr const char* kGgufModules = R"({
 "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
 "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
@@ -129,16 +149,20 @@ inline constexpr const char* kGgufModules = R"({
 "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
 "ffn_gate_exps": "mlp.experts.gate_proj", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
 "ffn_up_exps": "mlp.experts.up_proj", "ffn_up_shexp": "mlp.shared_experts.up_proj",
-"ffn_down_exps": "mlp.experts.down_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"
+"ffn_down_exps": "mlp.experts.down_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj",
+"ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d", "ssm_dt.bias": "mamba.dt_bias",
+"ssm_a": "mamba.A_log", "ssm_d": "mamba.D", "ssm_norm": "mamba.norm", "ssm_out": "mamba.out_proj"
 })";
 
 // Metadata keys without effect on the computation, for any value (null) or for the given value.
-// Sizes follow from tensor shapes; the original context matters only if RoPE is scaled.
+// Sizes follow from tensor shapes, or are those of Mamba 2 in a Granite 4 model without it; the
+// original context matters only if RoPE is scaled.
 inline constexpr const char* kGgufNeutralKeys = R"({
 "vocab_size": null, "expert_shared_feed_forward_length": null, "tensor_data_layout": null,
 "pooling_type": null, "rope.scaling.original_context_length": null, "attention.causal": true,
 "expert_used_count": 0, "rope.scaling.finetuned": true, "rope.scaling.attn_factor": 1.0,
-"rope.scaling.yarn_ext_factor": 1.0
+"rope.scaling.yarn_ext_factor": 1.0, "ssm.conv_kernel": null, "ssm.inner_size": null,
+"ssm.state_size": null, "ssm.time_step_rank": null, "ssm.group_count": null
 })";
 
 }  // namespace qkscope

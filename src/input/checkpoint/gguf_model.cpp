@@ -20,7 +20,13 @@ constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
 
 const Json& find_architecture(const GgufMetadata& metadata) {
-  static const Json kArchitectures = Json::parse(kGgufArchitectures);
+  static const Json kArchitectures = [] {
+    auto rows = Json::parse(kGgufArchitectures);
+    for (Json& row : rows)
+      for (Json base : rows)
+        if (base["name"] == row.value("like", "")) base.merge_patch(row), row = base;
+    return rows;
+  }();
   const auto name = metadata.text("general.architecture");
   std::vector<std::string> names;
   for (const Json& architecture : kArchitectures) {
@@ -58,6 +64,7 @@ class GgufConfigConverter {
       config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
     config_["tie_word_embeddings"] = !header_.tensors.contains("output.weight");
     write_biases();
+    if (architecture_flag("mamba2")) write_mamba2();
     write_sliding_window();
     write_rope();
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
@@ -94,10 +101,11 @@ class GgufConfigConverter {
       bad_input("{}: a mixture of experts, which is not supported in GGUF files",
                 metadata_.source_path());
     if (!architecture_flag("experts")) return;
-    config_["num_experts"] = experts;
+    config_["num_experts"] = config_["num_local_experts"] = experts;
     config_["use_qk_norm"] = config_["model_type"] == "llama4_text"
                                  ? experts != 128
                                  : header_.tensors.contains("blk.0.attn_q_norm.weight");
+    if (experts == 0 && architecture_.contains("mixer")) return;
     write_setting("expert_used_count", "num_experts_per_tok");
     if (has_key("expert_feed_forward_length"))
       write_setting("expert_feed_forward_length", "moe_intermediate_size");
@@ -127,10 +135,27 @@ class GgufConfigConverter {
       config_[setting] = header_.tensors.contains(fmt::format("blk.0.{}.bias", module));
   }
 
+  // Writes the sizes of Mamba 2 under the names of every family.
+  void write_mamba2() {
+    const auto width = natural_number("ssm.inner_size"),
+               heads = natural_number("ssm.time_step_rank");
+    if (heads == 0 || d_model_ == 0 || width % heads != 0)
+      metadata_.fail(full_key("ssm.inner_size"), "a multiple of the heads, ssm.time_step_rank");
+    config_["mamba_d_ssm"] = width;
+    config_["mamba_expand"] = width / d_model_;
+    config_["mamba_n_heads"] = config_["mamba_num_heads"] = heads;
+    config_["mamba_d_head"] = config_["mamba_head_dim"] = width / heads;
+    config_["mamba_n_groups"] = natural_number("ssm.group_count");
+    config_["mamba_d_state"] = config_["ssm_state_size"] = natural_number("ssm.state_size");
+    config_["mamba_d_conv"] = natural_number("ssm.conv_kernel");
+    config_["mamba_rms_norm"] = header_.tensors.contains("blk.0.ssm_norm.weight");
+  }
+
   // Dtype of the weights in memory; quantized blocks become float32.
   std::string_view weight_dtype() const {
     auto found = header_.tensors.find("blk.0.ffn_down.weight");
-    if (found == header_.tensors.end()) found = header_.tensors.find("blk.0.ffn_down_exps.weight");
+    for (const auto* other : {"blk.0.ffn_down_exps.weight", "blk.0.ssm_out.weight"})
+      if (found == header_.tensors.end()) found = header_.tensors.find(other);
     const bool plain = found != header_.tensors.end() && found->second.type->plain;
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
@@ -166,9 +191,7 @@ class GgufConfigConverter {
     config_["num_attention_heads"] = n_heads_;
     const bool grouped = has_key("attention.head_count_kv") && !architecture_flag("latent");
     config_["num_key_value_heads"] = grouped ? uniform_number("attention.head_count_kv") : n_heads_;
-    if (architecture_.contains("mixer"))
-      for (const Json& count : metadata_.at(full_key("attention.head_count_kv")))
-        config_["layer_types"].push_back(count == 0 ? architecture_["mixer"] : "full_attention");
+    if (architecture_.contains("mixer")) write_layer_types();
     config_["head_dim"] = d_head_;
     config_["intermediate_size"] = uniform_number("feed_forward_length");
     config_["max_position_embeddings"] = natural_number("context_length");
@@ -177,6 +200,21 @@ class GgufConfigConverter {
       bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions",
                 metadata_.source_path());
     config_["vocab_size"] = embedding->second.shape.front();
+  }
+
+  void write_layer_types() {
+    const bool has_mlp_layers = architecture_.contains("layer_module");
+    const Json& key_heads = metadata_.at(full_key("attention.head_count_kv"));
+    const Json& widths = metadata_.at(full_key("feed_forward_length"));
+    if (has_mlp_layers && (!widths.is_array() || widths.size() != key_heads.size()))
+      metadata_.fail(full_key("feed_forward_length"), "the width of each layer");
+    Json& types = config_["layer_types"];
+    const auto* const mlp = natural_number("expert_count", 0) > 0 ? "moe" : "mlp";
+    for (const Json& count : key_heads) {
+      if (has_mlp_layers && std::ssize(types) == n_layers_) break;  // predicts further tokens
+      const bool is_mlp = has_mlp_layers && widths[types.size()] != 0;
+      types.push_back(is_mlp ? mlp : count == 0 ? architecture_["mixer"] : "full_attention");
+    }
   }
 
   // Newer files store lengths of latent vectors as key_length, those of keys as key_length_mla.
@@ -230,7 +268,11 @@ class GgufConfigConverter {
   }
 
   void write_rope() {
-    config_["rope_theta"] = number("rope.freq_base");
+    const bool may_lack_rope = architecture_flag("may_lack_rope");
+    if (may_lack_rope && metadata_.flag(full_key("rope.scaling.finetuned"), true))
+      config_["position_embedding_type"] = "rope";
+    if (!may_lack_rope || has_key("rope.freq_base"))
+      config_["rope_theta"] = number("rope.freq_base");
     const auto rotated = natural_number("rope.dimension_count", d_head_);
     if (rotated != d_head_ && !architecture_flag("partial_rope"))
       metadata_.fail(full_key("rope.dimension_count"),
@@ -325,32 +367,43 @@ bool add_value_rows(GgufTensorSource& source, const GgufTensor& tensor) {
   return true;
 }
 
-// Returns true for a tensor of layer `first` or of a later one.
-bool is_of_layer_from(std::int64_t first, const std::string& stored) {
-  return stored.starts_with("blk.") && std::strtoll(stored.c_str() + 4, nullptr, 10) >= first;
-}
-
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
 std::string checkpoint_name(const Json& architecture, const std::string& stored) {
   static const Json kModules = Json::parse(kGgufModules);
-  if (stored == "token_embd.weight") return "model.embed_tokens.weight";
+  if (stored == "token_embd.weight")
+    return "model." + architecture.value("embedding", "embed_tokens") + ".weight";
   if (stored == "output.weight") return "lm_head.weight";
   const auto words = split(stored, '.');
-  const auto ending = "." + words.back();
-  if (ending != ".weight" && ending != ".bias") return "";
+  const auto last = "." + words.back();
+  const auto ending = last == ".weight" || last == ".bias" ? last : "";
   const auto final_norm = architecture.value("final_norm", Json{"output_norm", "norm"});
-  if (words.size() == 2 && words[0] == std::string(final_norm[0]))
+  if (words.size() == 2 && words[0] == std::string(final_norm[0]) && !ending.empty())
     return "model." + std::string(final_norm[1]) + ending;
-  if (words.size() < 4 || words[0] != "blk" || words[1].empty() ||
+  if (words.size() < 3 || words[0] != "blk" || words[1].empty() ||
       words[1].find_first_not_of("0123456789") != std::string::npos)
     return "";
   const auto layer = fmt::format("model.layers.{}.", words[1]);
-  const auto own = architecture.value("modules", Json::object());
+  auto modules = kModules;
+  modules.update(architecture.value("modules", Json::object()));
   const auto tensor = stored.substr(words[0].size() + words[1].size() + 2);
-  if (own.contains(tensor)) return layer + std::string(own[tensor]);
   const auto module = tensor.substr(0, tensor.size() - ending.size());
-  const auto& modules = own.contains(module) ? own : kModules;
-  return modules.contains(module) ? layer + std::string(modules[module]) + ending : "";
+  const bool whole = modules.contains(tensor);
+  if (!whole && (ending.empty() || !modules.contains(module))) return "";
+  auto name = modules[whole ? tensor : module].get<std::string>();
+  const auto dot = name.find('.');
+  if (architecture.contains("layer_module") && dot != std::string::npos)
+    name.replace(0, dot, std::string(architecture["layer_module"]));
+  return layer + name + (whole ? "" : ending);
+}
+
+// Restores dimensions that the converter removed or added: a convolution is (channels, 1, taps),
+// A_log and D are (heads), and the norm of all groups is a vector.
+void restore_shape(std::vector<std::int64_t>& shape, const std::string& name, const Json& groups) {
+  if (shape.size() != 2) return;
+  if (name.ends_with("conv.weight") || name.ends_with("conv1d.weight"))
+    shape.insert(shape.begin() + 1, 1);
+  if ((name.ends_with(".ssm_a") || name.ends_with(".ssm_d")) && shape[1] == 1) shape.pop_back();
+  if (name.ends_with(".ssm_norm.weight") && groups == shape[0]) shape = {shape[0] * shape[1]};
 }
 
 }  // namespace
@@ -363,12 +416,12 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
   model.config = GgufConfigConverter(architecture, header, file, metadata).convert_to_config();
   for (const auto& [stored, tensor] : header.tensors) {
     if (stored == kFrequencyFactors || stored == kShortFactors || stored == kLongFactors) continue;
-    if (architecture.value("predicts_tokens", false) &&
-        is_of_layer_from(model.config["num_hidden_layers"], stored))
+    if (architecture.value("predicts_tokens", false) && stored.starts_with("blk.") &&
+        std::strtoll(stored.c_str() + 4, nullptr, 10) >= model.config["num_hidden_layers"])
       continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
-    if (stored.ends_with("conv.weight") && source.shape.size() == 2)  // (channels, 1, taps)
-      source.shape.insert(source.shape.begin() + 1, 1);
+    restore_shape(source.shape, stored, model.config.value("mamba_n_groups", Json()));
+    source.stored_negative_exp = stored.ends_with(".ssm_a");
     for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
                                       std::pair{".attn_k.", "num_key_value_heads"}})
       if (architecture.value("interleaves_heads", false) && stored.find(part) != std::string::npos)

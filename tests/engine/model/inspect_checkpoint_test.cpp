@@ -1,5 +1,7 @@
 // inspect_checkpoint on a configuration alone, with an index of shards, and with weights.
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <gtest/gtest.h>
 
@@ -78,6 +80,31 @@ TEST_F(InspectCheckpoint, ListsAndChecksWeights) {
   write_safetensors(folder_.file("model.safetensors"), named);
   EXPECT_NE(bad_input_message([&] { inspect_checkpoint(folder_.path()); }).find("missing tensor"),
             std::string::npos);
+}
+
+// Edits the header of a GGUF file: a tensor moves to a layer that does not exist, and the norm of
+// two groups of 32 becomes one of 32 groups of two.
+TEST(InspectGguf, MissingAndMisshapenTensorsOfMamba2AreNamed) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& found, const std::string& replacement) {
+    std::ifstream file(source_path("tests/golden/gguf_granitehybrid/model.gguf"), std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const auto at = bytes.find(found);
+    EXPECT_NE(at, std::string::npos);
+    bytes.replace(at, found.size(), replacement);
+    write_file(folder.file("model.gguf"), bytes);
+    return bad_input_message([&] { inspect_checkpoint(folder.file("model.gguf")); });
+  };
+  const auto part_of = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  part_of(refusal("blk.0.ssm_d", "blk.9.ssm_d"), "missing tensor model.layers.0.mamba.D");
+  part_of(refusal("blk.0.ffn_gate.", "blk.9.ffn_gate."),
+          "missing tensor model.layers.0.mlp.gate_proj.weight");
+  const std::string name = "blk.0.ssm_norm.weight", rank("\2\0\0\0", 4), zeros(7, '\0');
+  part_of(
+      refusal(name + rank + " " + zeros + "\2" + zeros, name + rank + "\2" + zeros + " " + zeros),
+      "tensor model.layers.0.mamba.norm.weight has shape [32, 2], config.json asks for [64]");
 }
 
 // Block-scaled tensors are converted when a model runs, not on inspection.

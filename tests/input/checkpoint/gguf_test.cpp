@@ -2,6 +2,7 @@
 // files.
 #include "input/checkpoint/gguf.h"
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -452,6 +453,222 @@ TEST(Gguf, LayersWithoutKeyHeadsAreConvolutions) {
     EXPECT_THAT(model_refusal(file(wrong)), HasSubstr("one number for all layers"));
   EXPECT_THAT(model_refusal(file({1}).tensor("output_norm.weight", {4}, 0, 128)),
               HasSubstr("is none that a lfm2 model has"));
+}
+
+GgufBytes with_mamba(GgufBytes file, const std::string& architecture,
+                     const std::string& missing = "") {
+  const std::pair<const char*, std::uint32_t> sizes[] = {{"inner_size", 8},
+                                                         {"time_step_rank", 4},
+                                                         {"group_count", 2},
+                                                         {"state_size", 3},
+                                                         {"conv_kernel", 4}};
+  for (const auto& [name, value] : sizes)
+    if (name != missing) file.number(architecture + ".ssm." + name, value);
+  return file;
+}
+
+GgufBytes tiny_mamba(const std::string& architecture, const std::string& missing = "") {
+  return with_mamba(tiny_model(architecture), architecture, missing);
+}
+
+GgufBytes tiny_granite_hybrid(const std::string& missing = "") {
+  auto file = tiny_mamba("granitehybrid", missing);
+  for (const auto* name : {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})
+    file.real(std::string("granitehybrid.") + name, 0.5f);
+  return file.integers("granitehybrid.attention.head_count_kv", {0, 1});
+}
+
+// One layer of each kind: Mamba 2, an MLP or experts, and attention.
+GgufBytes tiny_nemotron(const std::string& architecture,
+                        const std::vector<std::int32_t>& widths = {0, 8, 0},
+                        const std::vector<std::int32_t>& key_heads = {0, 0, 1}) {
+  GgufBytes file;
+  file.text("general.architecture", architecture)
+      .number(architecture + ".embedding_length", 4)
+      .number(architecture + ".block_count", static_cast<std::uint32_t>(key_heads.size()))
+      .number(architecture + ".attention.head_count", 2)
+      .number(architecture + ".context_length", 16)
+      .integers(architecture + ".feed_forward_length", widths)
+      .integers(architecture + ".attention.head_count_kv", key_heads)
+      .flag(architecture + ".rope.scaling.finetuned", false)
+      .number(architecture + ".rope.dimension_count", 1)
+      .tensor("token_embd.weight", {4, 8}, 0, 0)
+      .data(256);
+  return with_mamba(file, architecture);
+}
+
+TEST(Gguf, SizesOfMamba2BecomeThoseOfConfigJson) {
+  const auto model = model_of(tiny_mamba("falcon-h1")
+                                  .tensor("blk.0.ffn_norm", {4}, 0, 128)
+                                  .tensor("blk.0.ssm_conv1d.weight", {4, 3}, 0, 160)
+                                  .tensor("blk.0.ssm_a", {1, 4}, 0, 224)
+                                  .tensor("blk.0.ssm_d", {1, 4}, 0, 256)
+                                  .tensor("blk.0.ssm_dt.bias", {4}, 0, 288)
+                                  .tensor("blk.0.ssm_norm.weight", {4, 2}, 0, 320)
+                                  .data(512)
+                                  .build());
+  for (const auto& [setting, value] :
+       {std::pair{"mamba_d_ssm", 8}, std::pair{"mamba_expand", 2}, std::pair{"mamba_n_heads", 4},
+        std::pair{"mamba_d_head", 2}, std::pair{"mamba_n_groups", 2}, std::pair{"mamba_d_state", 3},
+        std::pair{"mamba_d_conv", 4}})
+    EXPECT_EQ(model.config[setting], value) << setting;
+  EXPECT_EQ(model.config["mamba_rms_norm"], true);
+  EXPECT_EQ(model.config["mamba_norm_before_gate"], false);
+  const std::string layer = "model.layers.0.";
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_TRUE(model.tensors.contains(layer + "pre_ff_layernorm.weight"));
+  EXPECT_TRUE(model.tensors.contains(layer + "mamba.dt_bias"));
+  EXPECT_EQ(model.tensors.at(layer + "mamba.conv1d.weight").shape, (Sizes{3, 1, 4}));
+  EXPECT_EQ(model.tensors.at(layer + "mamba.A_log").shape, Sizes{4});
+  EXPECT_EQ(model.tensors.at(layer + "mamba.D").shape, Sizes{4});
+  EXPECT_EQ(model.tensors.at(layer + "mamba.norm.weight").shape, Sizes{8});
+  // Shapes that the converter does not write stay as they are, for the engine to refuse.
+  const auto wrong = model_of(tiny_mamba("falcon-h1")
+                                  .tensor("blk.0.ssm_d", {2, 4}, 0, 128)
+                                  .tensor("blk.0.ssm_norm.weight", {2, 4}, 0, 160)
+                                  .build());
+  EXPECT_EQ(wrong.config["mamba_rms_norm"], true);
+  EXPECT_EQ(wrong.tensors.at(layer + "mamba.D").shape, (Sizes{4, 2}));
+  EXPECT_EQ(wrong.tensors.at(layer + "mamba.norm.weight").shape, (Sizes{4, 2}));
+  EXPECT_EQ(model_of(tiny_mamba("falcon-h1").build()).config["mamba_rms_norm"], false);
+}
+
+TEST(Gguf, UnsuitableSettingsOfMamba2AreRefusedByName) {
+  for (const auto* missing :
+       {"inner_size", "time_step_rank", "group_count", "state_size", "conv_kernel"})
+    for (const auto& file : {tiny_mamba("falcon-h1", missing), tiny_granite_hybrid(missing)})
+      EXPECT_THAT(model_refusal(file), HasSubstr(std::string(".ssm.") + missing + "\""));
+  for (const std::uint32_t heads : {0u, 3u})
+    EXPECT_THAT(model_refusal(tiny_mamba("falcon-h1", "time_step_rank")
+                                  .number("falcon-h1.ssm.time_step_rank", heads)),
+                HasSubstr("is 8, expected a multiple of the heads, ssm.time_step_rank"));
+  const std::pair<const char*, GgufBytes> rows[] = {
+      {R"("falcon-h1.ssm.dt_b_c_rms" is true, expected none)",
+       tiny_mamba("falcon-h1").flag("falcon-h1.ssm.dt_b_c_rms", true)},
+      {R"("falcon-h1.rope.scaling.finetuned" is false, expected none)",
+       tiny_mamba("falcon-h1").flag("falcon-h1.rope.scaling.finetuned", false)},
+      {"a mixture of experts", tiny_mamba("falcon-h1").number("falcon-h1.expert_count", 4)},
+      {R"(no "granitehybrid.attention.scale")",
+       tiny_mamba("granitehybrid").integers("granitehybrid.attention.head_count_kv", {0, 1})},
+      {R"(no "granitehybrid.expert_used_count")",
+       tiny_granite_hybrid().number("granitehybrid.expert_count", 4)},
+      {R"("granitehybrid.expert_weights_scale" is 2.0, expected none)",
+       tiny_granite_hybrid().real("granitehybrid.expert_weights_scale", 2)},
+      {R"("nemotron_h_moe.moe_latent_size" is 4, expected none)",
+       tiny_nemotron("nemotron_h_moe")
+           .real("nemotron_h_moe.attention.layer_norm_epsilon", 1e-5f)
+           .number("nemotron_h_moe.moe_latent_size", 4)},
+      {"expected the width of each layer", tiny_nemotron("nemotron_h", {0, 8})},
+      {"expected the width of each layer", tiny_nemotron("nemotron_h", {0, 8, 0, 8})},
+      {"expected one number for all layers", tiny_nemotron("nemotron_h", {4, 8, 0})},
+      {R"(no "nemotron_h.attention.layer_norm_epsilon")", tiny_nemotron("nemotron_h")},
+      {"is none that a falcon-h1 model has",
+       tiny_mamba("falcon-h1").tensor("blk.0.ssm_x", {4}, 0, 128)},
+  };
+  for (const auto& [message, file] : rows) EXPECT_THAT(model_refusal(file), HasSubstr(message));
+}
+
+TEST(Gguf, GraniteHybridsMayHaveRopeAndExperts) {
+  const auto config = [](const GgufBytes& file) { return model_of(file.build()).config; };
+  const std::string at = "granitehybrid.";
+  const auto dense = config(tiny_granite_hybrid()
+                                .flag(at + "rope.scaling.finetuned", false)
+                                .number(at + "expert_count", 0)
+                                .number(at + "expert_used_count", 0));
+  EXPECT_EQ(dense["layer_types"], (Json{"linear_attention", "full_attention"}));
+  EXPECT_EQ(dense["num_local_experts"], 0);
+  EXPECT_EQ(dense["shared_intermediate_size"], 8);
+  EXPECT_FALSE(dense.contains("position_embedding_type"));
+  const auto experts = config(tiny_granite_hybrid()
+                                  .number(at + "expert_count", 4)
+                                  .number(at + "expert_used_count", 2)
+                                  .number(at + "expert_shared_feed_forward_length", 12));
+  EXPECT_EQ(experts["position_embedding_type"], "rope");
+  EXPECT_EQ(experts["rope_theta"], 10000.0);
+  EXPECT_EQ(experts["num_local_experts"], 4);
+  EXPECT_EQ(experts["num_experts_per_tok"], 2);
+  EXPECT_EQ(experts["intermediate_size"], 8);
+  EXPECT_EQ(experts["shared_intermediate_size"], 12);
+  EXPECT_EQ(experts["attention_multiplier"], 0.5);
+  // Granite 4 models whose layers all have attention are files of the architecture granite.
+  auto attention = tiny_model("granite").number("granite.ssm.state_size", 256);
+  for (const auto* name : {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})
+    attention.real(std::string("granite.") + name, 0.5f);
+  EXPECT_EQ(config(attention)["model_type"], "granite");
+}
+
+TEST(Gguf, LayersOfNemotronAreMixersAttentionOrMlps) {
+  const auto config = [](const GgufBytes& file) { return model_of(file.build()).config; };
+  const std::string at = "nemotron_h_moe.";
+  const auto dense =
+      config(tiny_nemotron("nemotron_h").real("nemotron_h.attention.layer_norm_epsilon", 1e-4f));
+  EXPECT_EQ(dense["layer_types"], (Json{"linear_attention", "mlp", "full_attention"}));
+  EXPECT_EQ(dense["intermediate_size"], 8);
+  EXPECT_EQ(dense["layer_norm_epsilon"], 1e-4);
+  EXPECT_EQ(dense["mamba_head_dim"], 2);
+  EXPECT_EQ(dense["mamba_num_heads"], 4);
+  EXPECT_EQ(dense["ssm_state_size"], 3);
+  EXPECT_EQ(dense["num_experts"], 0);
+  // The last layer predicts further tokens: it has attention and experts, and is not read.
+  const auto experts = model_of(tiny_nemotron("nemotron_h_moe", {0, 8, 0, 8}, {0, 0, 1, 1})
+                                    .real(at + "attention.layer_norm_epsilon", 1e-4f)
+                                    .real(at + "attention.layer_norm_rms_epsilon", 1e-5f)
+                                    .number(at + "nextn_predict_layers", 1)
+                                    .number(at + "expert_count", 4)
+                                    .number(at + "expert_used_count", 2)
+                                    .number(at + "expert_feed_forward_length", 8)
+                                    .number(at + "expert_shared_feed_forward_length", 12)
+                                    .number(at + "expert_shared_count", 1)
+                                    .flag(at + "expert_weights_norm", true)
+                                    .real(at + "expert_weights_scale", 2.5f)
+                                    .tensor("blk.0.ssm_out.weight", {4}, 1, 128)
+                                    .tensor("blk.1.ffn_up_exps.weight", {4}, 0, 160)
+                                    .tensor("blk.1.exp_probs_b.bias", {4}, 0, 192)
+                                    .tensor("blk.1.ffn_down_shexp.weight", {4}, 0, 224)
+                                    .tensor("blk.2.attn_q.weight", {4, 4}, 0, 288)
+                                    .tensor("blk.3.nextn.eh_proj.weight", {4}, 0, 256)
+                                    .data(512)
+                                    .build());
+  EXPECT_EQ(experts.config["layer_types"], (Json{"linear_attention", "moe", "full_attention"}));
+  EXPECT_EQ(experts.config["layer_norm_epsilon"], 1e-5);  // of RMSNorm
+  EXPECT_EQ(experts.config["dtype"], "float16");
+  EXPECT_EQ(experts.config["num_experts"], 4);
+  EXPECT_EQ(experts.config["moe_intermediate_size"], 8);
+  EXPECT_EQ(experts.config["moe_shared_expert_intermediate_size"], 12);
+  EXPECT_EQ(experts.config["norm_topk_prob"], true);
+  EXPECT_EQ(experts.config["routed_scaling_factor"], 2.5);
+  for (const auto* name :
+       {"embeddings.weight", "layers.0.mixer.out_proj.weight", "layers.1.mixer.experts.up_proj",
+        "layers.1.mixer.gate.e_score_correction_bias",
+        "layers.1.mixer.shared_experts.down_proj.weight", "layers.2.mixer.q_proj.weight"})
+    EXPECT_TRUE(experts.tensors.contains(std::string("model.") + name)) << name;
+  EXPECT_EQ(experts.tensors.size(), 6u);
+  EXPECT_EQ(experts.tensors.at("model.layers.2.mixer.q_proj.weight").interleaved_heads, 2);
+}
+
+// exp and log are rounded to float32: A_log may differ by the relative error of exp, at most one
+// unit in the last place (2^-23), and by its own rounding (2^-24 of its size).
+TEST(Gguf, DecaysOfMamba2AreLogarithms) {
+  const TemporaryFolder folder;
+  const std::vector<float> logs = {-7.5f, -3.0f, 0.0f, 2.7725887f};
+  const auto file = [&](float last) {
+    auto bytes = tiny_mamba("falcon-h1").tensor("blk.0.ssm_a", {1, 4}, 0, 128).build();
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      const float decay = i == 3 ? last : -std::exp(logs[i]);
+      std::memcpy(bytes.data() + bytes.size() - 128 + i * 4, &decay, 4);
+    }
+    write_file(folder.file("model.gguf"), bytes);
+    return GgufFile(folder.file("model.gguf"));
+  };
+  const auto opened = file(-std::exp(logs[3]));
+  const auto values = opened.tensor("model.layers.0.mamba.A_log");
+  ASSERT_EQ(values.shape(), Shape({4}));
+  for (std::size_t i = 0; i < logs.size(); ++i)
+    EXPECT_NEAR(values.data<float>()[i], logs[i], 0x1p-23 + std::abs(logs[i]) * 0x1p-24);
+  EXPECT_EQ(opened.widened_bytes(), 4 * sizeof(float));
+  for (const float wrong : {0.0f, 0.5f, std::nanf("")})
+    EXPECT_THAT(bad_input_message([&] { file(wrong).tensor("model.layers.0.mamba.A_log"); }),
+                HasSubstr("expected negative ones, -exp(A_log)"));
 }
 
 TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {

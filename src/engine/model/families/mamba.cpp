@@ -220,16 +220,18 @@ void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
   if (std::ranges::any_of(model.layers, &LayerConfig::has_state))
     set_mamba2(model, config, read_mamba2(model, config, width), "mamba");
   const auto shared = config.positive_integer("shared_intermediate_size", 1024);
+  names.experts = {{}, {.dense = "mlp"}};  // Hugging Face and GGUF names of models without experts
   if (config.non_negative_integer("num_local_experts", 8) > 0) {
     read_experts(model, config, {.count = 8, .per_token = 2});
     model.experts.normalized = true;
     model.experts.shared_d_mlp = shared;
-    names.experts = {{.router = "block_sparse_moe.router.layer",
-                      .gate_up = "block_sparse_moe.input_linear.weight",
-                      .down = "block_sparse_moe.output_linear.weight"},
-                     {.router = "block_sparse_moe.router",
-                      .gate_up = "block_sparse_moe.experts.gate_up_proj",
-                      .down = "block_sparse_moe.experts.down_proj"}};
+    names.experts.front() = {.router = "block_sparse_moe.router.layer",
+                             .gate_up = "block_sparse_moe.input_linear.weight",
+                             .down = "block_sparse_moe.output_linear.weight"};
+    names.experts[1].shared = "mlp.shared_experts";  // GGUF
+    names.experts.back() = {.router = "block_sparse_moe.router",
+                            .gate_up = "block_sparse_moe.experts.gate_up_proj",
+                            .down = "block_sparse_moe.experts.down_proj"};
   }
   model.d_mlp = shared;
 }
