@@ -452,6 +452,26 @@ TEST(Config, DefaultsOfTheFurtherFamilies) {
   EXPECT_EQ(afmoe.layers[0].window, 1024);
 }
 
+// Values of transformers' configuration classes; a family without an own value has as many key
+// heads as query heads.
+TEST(Config, MissingNumberOfKeyHeadsHasTheDefaultOfTheFamily) {
+  auto base = with(llama(), R"({"num_attention_heads": 8, "head_dim": 4, "hidden_size": 32})");
+  base.erase("num_key_value_heads");
+  const auto expect = [&](std::int64_t expected, std::initializer_list<const char*> families) {
+    for (const std::string family : families) {
+      auto config = base;
+      config["model_type"] = family;
+      EXPECT_EQ(parse_model_config(config, "config.json").n_kv_heads, expected) << family;
+    }
+  };
+  expect(2, {"glm", "glm4", "starcoder2", "ernie4_5", "qwen3_next"});
+  expect(4, {"smollm3", "qwen3_moe", "ernie4_5_moe", "qwen3_5_text"});
+  expect(8, {"mistral", "ministral", "ministral3", "mixtral", "gpt_oss", "glm4_moe", "minimax_m2",
+             "llama4_text", "seed_oss"});
+  base["num_attention_heads"] = 4;
+  expect(4, {"llama", "olmo2", "granite", "phi3", "afmoe", "hunyuan_v1_dense"});
+}
+
 TEST(Config, LatentAttentionOfDeepseek) {
   const auto sizes = with(llama(), R"({"num_key_value_heads": 4, "head_dim": 6,
     "qk_rope_head_dim": 6, "qk_nope_head_dim": 10, "v_head_dim": 8, "kv_lora_rank": 12,

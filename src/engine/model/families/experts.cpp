@@ -47,8 +47,9 @@ void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
 
 // Mixtral: a mixture of experts in place of every MLP.
 void read_mixtral(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config,
-                    {.rope_theta = 1e6, .norm_eps = 1e-5, .max_positions = 4096 * 32});
+  read_llama_config(
+      model, config,
+      {.rope_theta = 1e6, .norm_eps = 1e-5, .n_kv_heads = 8, .max_positions = 4096 * 32});
   read_window_of_all_layers(model, config);
   read_experts(model, config, {.count = 8, .per_token = 2});
   model.experts.normalized = true;
@@ -57,7 +58,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
 
 // Qwen3-MoE: Qwen3 with a mixture of experts in most layers.
 void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config, {.max_positions = 32768});
+  read_llama_config(model, config, {.n_kv_heads = 4, .max_positions = 32768});
   model.qk_norm = true;
   read_attention_bias(model, config, false);
   if (config.flag("use_sliding_window", false))
@@ -81,8 +82,9 @@ void read_olmoe(ModelConfig& model, const ConfigReader& config) {
 // GLM-4.5: dense layers first, then experts with a biased sigmoid router and a shared expert;
 // partial RoPE. The multi-token prediction (MTP) layers of checkpoints are not read.
 void read_glm4_moe(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config,
-                    {.norm_eps = 1e-5, .partial_rotary_factor = 0.5, .max_positions = 131072});
+  read_llama_config(
+      model, config,
+      {.norm_eps = 1e-5, .n_kv_heads = 8, .partial_rotary_factor = 0.5, .max_positions = 131072});
   model.qk_norm = config.flag("use_qk_norm", false);
   model.qkv_bias = config.flag("attention_bias", false);
   read_experts(model, config,
@@ -99,6 +101,7 @@ void read_glm4_moe(ModelConfig& model, const ConfigReader& config) {
 // experts.
 void read_ernie4_5_moe(ModelConfig& model, const ConfigReader& config) {
   read_ernie4_5(model, config);
+  if (!config.contains_key("num_key_value_heads")) model.n_kv_heads = 4;
   if (model.mlp_bias) config.fail("use_bias", "false: biases of ernie4_5_moe are not supported");
   read_experts(model, config,
                {.count = 64,
@@ -132,6 +135,7 @@ void read_minimax_m2(ModelConfig& model, const ConfigReader& config) {
       model, config,
       {.rope_theta = 5e6,
        .d_head = d_head,
+       .n_kv_heads = 8,
        .partial_rotary_factor = static_cast<double>(rotated) / static_cast<double>(d_head),
        .max_positions = 196608});
   model.qk_norm = model.qk_norm_whole = true;

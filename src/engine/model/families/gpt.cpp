@@ -109,8 +109,11 @@ void read_gpt_neox(ModelConfig& model, const ConfigReader& config) {
 // gpt-oss: a mixture of experts with biases and clamped SwiGLU in every layer, learned attention
 // sinks, and a sliding window on every other layer. Published in MXFP4.
 void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
-  const LlamaDefaults defaults{
-      .rope_theta = 150000.0, .norm_eps = 1e-5, .d_head = 64, .max_positions = 131072};
+  const LlamaDefaults defaults{.rope_theta = 150000.0,
+                               .norm_eps = 1e-5,
+                               .d_head = 64,
+                               .n_kv_heads = 8,
+                               .max_positions = 131072};
   read_llama_without_rope(model, config, defaults);
   model.ropes = {read_gpt_oss_rope(model, config, defaults)};
   read_attention_bias(model, config, true);

@@ -61,9 +61,12 @@ constexpr MixerConfig kQwenDelta{.key_heads = 16, .value_heads = 32, .d_key = 12
 
 // Reads the settings that Qwen3-Next and Qwen3.5 share: norms that multiply by 1 + weight, partial
 // RoPE, and an attention output gate whose rows alternate with the rows of q.
-void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config) {
+void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config, std::int64_t n_kv_heads) {
   read_llama_config(model, config,
-                    {.d_head = 256, .partial_rotary_factor = 0.25, .max_positions = 32768});
+                    {.d_head = 256,
+                     .n_kv_heads = n_kv_heads,
+                     .partial_rotary_factor = 0.25,
+                     .max_positions = 32768});
   model.norm_adds_one = true;
   model.qk_norm = true;
   read_attention_bias(model, config, false);
@@ -109,7 +112,7 @@ std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
 
 // Qwen3-Next: three of four layers are gated delta nets; experts, and a gated shared expert.
 void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
-  read_qwen_hybrid(model, config);
+  read_qwen_hybrid(model, config, 2);
   model.names.mixer = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"}};
   if (config.non_negative_integer("num_experts", 512) == 0) return;
   read_experts(model, config, {.count = 512, .per_token = 10, .d_mlp = 512});
@@ -125,7 +128,7 @@ void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
 // Qwen3.5: Qwen3-Next with a dense MLP, and with q, k and v of the delta nets in one matrix. Text
 // has one position per token, for which multimodal RoPE equals standard RoPE.
 void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
-  read_qwen_hybrid(model, config);
+  read_qwen_hybrid(model, config, 4);
   model.names.mixer = {{.qkv = "linear_attn.in_proj_qkv",
                         .z = "linear_attn.in_proj_z",
                         .b = "linear_attn.in_proj_b",

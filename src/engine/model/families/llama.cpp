@@ -33,8 +33,9 @@ void read_llama(ModelConfig& model, const ConfigReader& config) {
 // cross-attention layers are skipped because there is no image.
 void read_mllama(ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kImageTokenRows = 8;  // embedding rows after those of the vocabulary
-  read_llama_config(model, config,
-                    {.rope_theta = 500000.0, .norm_eps = 1e-5, .max_positions = 131072});
+  read_llama_config(
+      model, config,
+      {.rope_theta = 500000.0, .norm_eps = 1e-5, .n_kv_heads = 8, .max_positions = 131072});
   model.embedding_rows = model.vocab_size + kImageTokenRows;
   const std::vector<std::int64_t> published = {3, 8, 13, 18, 23, 28, 33, 38};
   const auto cross = config.has_value("cross_attention_layers")
@@ -70,6 +71,7 @@ void read_glm(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config,
                     {.norm_eps = 1.5625e-07,
                      .d_head = 128,
+                     .n_kv_heads = 2,
                      .partial_rotary_factor = 0.5,
                      .max_positions = 131072});
   model.qkv_bias = config.flag("attention_bias", true);
@@ -106,6 +108,7 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
                      .norm_eps_key = "norm_epsilon",
                      .activation = "gelu_pytorch_tanh",
                      .tied = true,
+                     .n_kv_heads = 2,
                      .max_positions = 4096});
   model.norm = NormKind::layer;
   model.norm_bias = true;
@@ -119,7 +122,7 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
 
 // Mistral: Llama with a sliding window on every layer; a sliding_window of null switches it off.
 void read_mistral(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config, {.max_positions = 4096 * 32});
+  read_llama_config(model, config, {.n_kv_heads = 8, .max_positions = 4096 * 32});
   const std::int64_t fallback = config.contains_key("sliding_window") ? 0 : 4096;
   for (auto& layer : model.layers)
     layer.window = config.positive_integer("sliding_window", fallback);
@@ -136,7 +139,8 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
     bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
               config.where());
-  read_llama_config(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
+  read_llama_config(model, config,
+                    {.norm_eps = 1e-5, .d_head = 128, .n_kv_heads = 8, .max_positions = 262144});
   read_window_of_all_layers(model, config);
   const auto rope =
       config.section(config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters");
@@ -172,7 +176,7 @@ void read_olmo3(ModelConfig& model, const ConfigReader& config) {
 
 // Seed-OSS: Llama with separate bias flags for q, k and v, the output projection and the MLP.
 void read_seed_oss(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config, {.d_head = 128, .max_positions = 524288});
+  read_llama_config(model, config, {.d_head = 128, .n_kv_heads = 8, .max_positions = 524288});
   model.qkv_bias = config.flag("attention_bias", true);
   model.output_bias = config.flag("attention_out_bias", false);
   model.mlp_bias = config.flag("mlp_bias", false);
@@ -185,6 +189,7 @@ void read_ernie4_5(ModelConfig& model, const ConfigReader& config) {
                      .norm_eps = 1e-5,
                      .tied = true,
                      .d_head = model.family == "ernie4_5" ? 128 : 0,
+                     .n_kv_heads = 2,
                      .max_positions = 131072});
   model.rope_interleaved = true;
   model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("use_bias", false);

@@ -90,7 +90,8 @@ void read_llama4_experts(ModelConfig& model, const ConfigReader& config) {
 
 // SmolLM3: Llama without RoPE on some layers (NoPE); embeddings are tied by default.
 void read_smollm3(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(model, config, {.rope_theta = 2e6, .tied = true, .max_positions = 32768});
+  read_llama_config(model, config,
+                    {.rope_theta = 2e6, .tied = true, .n_kv_heads = 4, .max_positions = 32768});
   read_attention_bias(model, config, false);
   model.mlp_bias = config.flag("mlp_bias", false);
   read_nope_layers(model, config);
@@ -152,9 +153,12 @@ void read_afmoe(ModelConfig& model, const ConfigReader& config) {
 // Llama 4: chunked attention with interleaved RoPE and a q/k norm without weights after it; on NoPE
 // layers full attention, with queries that grow with the logarithm of the position.
 void read_llama4(ModelConfig& model, const ConfigReader& config) {
-  read_llama_config(
-      model, config,
-      {.rope_theta = 5e5, .norm_eps = 1e-5, .d_head = 128, .max_positions = 4096 * 32});
+  read_llama_config(model, config,
+                    {.rope_theta = 5e5,
+                     .norm_eps = 1e-5,
+                     .d_head = 128,
+                     .n_kv_heads = 8,
+                     .max_positions = 4096 * 32});
   read_attention_bias(model, config, false);
   model.rope_interleaved = true;
   model.rotated_qk_norm = config.flag("use_qk_norm", true);
