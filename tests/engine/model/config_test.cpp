@@ -455,7 +455,7 @@ TEST(Config, DefaultsOfTheFurtherFamilies) {
 // Values of transformers' configuration classes; a family without an own value has as many key
 // heads as query heads.
 TEST(Config, MissingNumberOfKeyHeadsHasTheDefaultOfTheFamily) {
-  auto base = with(llama(), R"({"num_attention_heads": 8, "head_dim": 4, "hidden_size": 32})");
+  auto base = with(llama(), R"({"num_attention_heads": 8, "head_dim": 8, "hidden_size": 64})");
   base.erase("num_key_value_heads");
   const auto expect = [&](std::int64_t expected, std::initializer_list<const char*> families) {
     for (const std::string family : families) {
