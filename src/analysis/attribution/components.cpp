@@ -9,7 +9,7 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
-#include "engine/forward/derived.h"
+#include "engine/forward/forward.h"
 #include "engine/ops/linear.h"
 
 namespace qkscope {

@@ -8,16 +8,13 @@
 #include "engine/device/cuda/memory/device_weights.h"
 #include "engine/device/cuda/mixer/recurrent_mixer.h"
 #include "engine/device/cuda/pass_context.h"
-#include "engine/device/cuda/per_layer_embeddings.h"
 #include "engine/device/cuda/products/expert_mixture.h"
 #include "engine/device/cuda/products/products.h"
-#include "engine/device/cuda/query_key_value_steps.h"
 #include "engine/device/cuda/residual_updates.h"
 #include "engine/device/cuda/statistics/moment_statistics.h"
 #include "engine/device/cuda/statistics/score_statistics.h"
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
-#include "engine/ops/statistics.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -152,8 +149,7 @@ class CudaBackend : public Backend {
     if (keeps_row_sums_ || config().has_sinks())
       row_sums = scores_.reserve_row_sums(config().n_heads);
     const auto kernel = attention_.attend(score_source(), row_sums);
-    // cuDNN has a kernel that returns row sums, but its z is not bit-identical to the z of the
-    // kernel without them.
+    // The z of cuDNN's kernel with row sums is not bit-identical to that without row sums.
     if (keeps_row_sums_ && kernel == AttentionKernel::cudnn)
       scores_.compute_row_sums(score_source());
     if (config().has_sinks())
@@ -169,14 +165,12 @@ class CudaBackend : public Backend {
 
   void project_output(ResidualAddition addition) override {
     if (config().has_attention_gate())
-      cuda::apply_gate({.activation = Activation::sigmoid,
+      pass_.apply_gate({.activation = Activation::sigmoid,
                         .gate_up = a_.attention_gate(),
                         .up = a_.z(),
                         .y = a_.z(),
                         .rows = active_rows(),
-                        .n = a_.z_width(),
-                        .dtype = dtype_},
-                       stream_);
+                        .n = a_.z_width()});
     updates_.add_product(
         {.x = a_.z(), .linear = layer_->o, .rows = active_rows()},
         {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
@@ -226,15 +220,13 @@ class CudaBackend : public Backend {
     if (layer_config_.experts) return mixture_.apply_gate();
     if (const void* x = std::exchange(pending_gate_up_, nullptr); x != nullptr)
       return multiply_gated(x, a_.reserve_gated(), count, /*apart=*/false);
-    cuda::apply_gate({.activation = config().activation,
+    pass_.apply_gate({.activation = config().activation,
                       .xielu = model().weights.layers[as_index(layer_number_)].xielu,
                       .gated = config().gated_mlp(),
                       .gate_up = a_.gate_up(),
                       .y = a_.reserve_gated(),
                       .rows = count,
-                      .n = a_.d_mlp(),
-                      .dtype = dtype_},
-                     stream_);
+                      .n = a_.d_mlp()});
   }
 
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
@@ -368,8 +360,7 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty() && layer_config_.chunk == 0)
       return scores_.add(score_source(), request, sink);
-    // Statistics of chunked attention, and KL divergences for quantised keys and for evicted keys
-    // are computed on the host.
+    // The host computes statistics of chunked attention and KL divergences of replaced keys.
     heads_.apply_pending();
     results_.deliver_all();
     const auto heads = fetch_heads();
@@ -469,8 +460,7 @@ class CudaBackend : public Backend {
             .sinks = layer_->sinks};
   }
 
-  // q, k and v of one layer on the host, for edited scores and for statistics that have no CUDA
-  // kernel.
+  // q, k and v of one layer on the host, for edited scores and statistics without a CUDA kernel.
   struct HostHeads {
     Tensor q;  // (rows, n_heads, d_head)
     Tensor k;  // (rows, n_kv_heads, d_head)
