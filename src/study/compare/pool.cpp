@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/numerics/sample_statistics.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/results/write_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/project.h"
 #include "base/io/folder.h"
