@@ -16,7 +16,6 @@
 #include "base/tables/csv.h"
 #include "base/tables/empty_table.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/published.h"
 #include "study/compare/run_tables.h"
 #include "study/sweep/sweep.h"
 
