@@ -330,7 +330,7 @@ class CudaBackend : public Backend {
     attention_.keep_keys();
     copies_.deliver_copies();
     if (!out.edited) return copy_scores_to_host(out, score_source(), rows_, stream_);
-    edited_heads_ = fetch_heads();
+    edited_heads_ = attention_.fetch_heads();
     qkscope::score_rows(host_input(edited_heads_), out.rows, out.scores, out.pattern);
   }
 
@@ -363,7 +363,7 @@ class CudaBackend : public Backend {
     // The host computes statistics of chunked attention and KL divergences of replaced keys.
     heads_.apply_pending();
     results_.deliver_all();
-    const auto heads = fetch_heads();
+    const auto heads = attention_.fetch_heads();
     const auto row_sums = scores_.fetch_row_sums(score_source());
     sink.add(compute_attention_statistics({host_input(heads), row_sums, batch_->ids}, request));
   }
@@ -392,8 +392,6 @@ class CudaBackend : public Backend {
   }
 
  private:
-  float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
-  float softcap() const { return static_cast<float>(config().attention_softcap); }
   DeviceView view(ActivationBuffer buffer) const {
     if (buffer == ActivationBuffer::kv_latent) return heads_.kv_latent();
     const bool wide = buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up;
@@ -444,42 +442,9 @@ class CudaBackend : public Backend {
                     config().norm_eps);
   }
 
-  QueriesAndKeys score_source() const {
-    return {.q = a_.queries(),
-            .k = attention_.k(),
-            .row_stride = a_.query_stride(),
-            .k_stride = attention_.key_stride(),
-            .n_heads = config().n_heads,
-            .n_kv_heads = a_.n_kv_heads(),
-            .d_head = a_.d_head(),
-            .scale = scale(),
-            .softcap = softcap(),
-            .window = layer_config_.window,
-            .chunk = layer_config_.chunk,
-            .dtype = dtype_,
-            .sinks = layer_->sinks};
-  }
-
-  // q, k and v of one layer on the host, for edited scores and statistics without a CUDA kernel.
-  struct HostHeads {
-    Tensor q;  // (rows, n_heads, d_head)
-    Tensor k;  // (rows, n_kv_heads, d_head)
-    Tensor v;  // (rows, n_kv_heads, d_value)
-  };
-  HostHeads fetch_heads() {
-    return {copies_.fetch(view(ActivationBuffer::q)), attention_.fetch_keys(true),
-            attention_.fetch_keys(false)};
-  }
+  QueriesAndKeys score_source() const { return attention_.queries_and_keys(layer_->sinks); }
   AttentionInput host_input(const HostHeads& heads) const {
-    return {.q = heads.q,
-            .k = heads.k,
-            .v = heads.v,
-            .sequences = batch_->sequences,
-            .scale = scale(),
-            .window = layer_config_.window,
-            .chunk = layer_config_.chunk,
-            .softcap = softcap(),
-            .sinks = model().weights.layers[as_index(layer_number_)].sinks};
+    return attention_.host_input(heads, model().weights.layers[as_index(layer_number_)].sinks);
   }
 
   DType dtype_;

@@ -17,6 +17,13 @@
 
 namespace qkscope::cuda {
 
+// q, k and v of one layer on the host, for edited scores and statistics without a CUDA kernel.
+struct HostHeads {
+  Tensor q;  // (rows, n_heads, d_head)
+  Tensor k;  // (rows, n_kv_heads, d_head)
+  Tensor v;  // (rows, n_kv_heads, d_value)
+};
+
 class LayerAttention {
  public:
   LayerAttention(const PassContext& pass, int device)
@@ -90,32 +97,47 @@ class LayerAttention {
       copy(pass_.reserve(shared_[layer_], batch_->rows() * a_.kv_width(), "shared keys"), nullptr);
   }
 
-  // Keys and values that the queries read, in rows key_stride elements apart.
-  const void* k() const { return continues_ ? store_->view(source_, true).data : a_.k(); }
-  const void* v() const { return continues_ ? store_->view(source_, false).data : a_.v(); }
-  std::int64_t key_stride() const { return continues_ ? a_.kv_width() : a_.qkv_width(); }
+  // Queries of the active rows, and the keys that they read. `sinks`: (n_heads) on the GPU, or
+  // null.
+  QueriesAndKeys queries_and_keys(const float* sinks) const {
+    return {.q = a_.queries(),
+            .k = continues_ ? store_->view(source_, true).data : a_.k(),
+            .row_stride = a_.query_stride(),
+            .k_stride = continues_ ? a_.kv_width() : a_.qkv_width(),
+            .n_heads = pass_.model.n_heads,
+            .n_kv_heads = a_.n_kv_heads(),
+            .d_head = a_.d_head(),
+            .scale = static_cast<float>(pass_.model.score_scale(layer_)),
+            .softcap = static_cast<float>(pass_.model.attention_softcap),
+            .window = a_.layer().window,
+            .chunk = a_.layer().chunk,
+            .dtype = pass_.dtype,
+            .sinks = sinks};
+  }
 
-  // Copies the keys or values of all positions to the host, sequence after sequence.
-  Tensor fetch_keys(bool keys) {
-    const auto view = a_.view(keys ? ActivationBuffer::k : ActivationBuffer::v, batch_->rows());
-    if (!continues_) return pass_.copies.fetch(view);
-    std::int64_t positions = 0;
-    for (const auto& sequence : batch_->sequences) positions += sequence.end();
-    Tensor all({positions, view.heads, view.width});
-    auto* to = all.view().bytes();
-    for (const auto& sequence : batch_->sequences) {
-      const auto part = pass_.copies.fetch(store_->sequence_view(source_, keys, sequence));
-      std::memcpy(to, part.view().bytes(), part.view().size_bytes());
-      to += part.view().size_bytes();
-    }
-    return all;
+  HostHeads fetch_heads() {
+    return {pass_.copies.fetch(a_.view(ActivationBuffer::q, pass_.rows.count())), fetch_keys(true),
+            fetch_keys(false)};
+  }
+  // `sinks`: (n_heads) on the host, or empty.
+  AttentionInput host_input(const HostHeads& heads, std::span<const float> sinks) const {
+    const auto source = queries_and_keys(nullptr);
+    return {.q = heads.q,
+            .k = heads.k,
+            .v = heads.v,
+            .sequences = batch_->sequences,
+            .scale = source.scale,
+            .window = source.window,
+            .chunk = source.chunk,
+            .softcap = source.softcap,
+            .sinks = sinks};
   }
 
   // Computes z of the active rows. Returns the kernel that was used; cuDNN's computes no row sums.
   AttentionKernel attend(const QueriesAndKeys& source, const SoftmaxRowSums& row_sums) {
     keep_keys();
     AttentionArguments arguments{source};
-    arguments.v = v();
+    arguments.v = continues_ ? store_->view(source_, false).data : a_.v();
     arguments.z = a_.z();
     arguments.v_stride = source.k_stride;
     arguments.z_stride = a_.z_width();
@@ -156,6 +178,22 @@ class LayerAttention {
   const char* kernel_name() const { return kernel_name_; }  // of the last layer
 
  private:
+  // Copies the keys or values of all positions to the host, sequence after sequence.
+  Tensor fetch_keys(bool keys) {
+    const auto view = a_.view(keys ? ActivationBuffer::k : ActivationBuffer::v, batch_->rows());
+    if (!continues_) return pass_.copies.fetch(view);
+    std::int64_t positions = 0;
+    for (const auto& sequence : batch_->sequences) positions += sequence.end();
+    Tensor all({positions, view.heads, view.width});
+    auto* to = all.view().bytes();
+    for (const auto& sequence : batch_->sequences) {
+      const auto part = pass_.copies.fetch(store_->sequence_view(source_, keys, sequence));
+      std::memcpy(to, part.view().bytes(), part.view().size_bytes());
+      to += part.view().size_bytes();
+    }
+    return all;
+  }
+
   const PassContext& pass_;
   const Activations& a_ = pass_.activations;
   int capability_;  // 90: compute capability 9.0

@@ -195,7 +195,7 @@ class Activations {
       case ActivationBuffer::expert_weights:
       case ActivationBuffer::expert_indices:
       case ActivationBuffer::kv_latent:
-        QKSCOPE_ASSERT(false);  // expert_mixture.h and query_key_value_steps.h have them
+        QKSCOPE_ASSERT(false);  // expert_mixture.h and layer_attention.h have them
       case ActivationBuffer::logits:
         break;
     }
