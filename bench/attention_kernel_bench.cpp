@@ -15,7 +15,6 @@
 #include "base/core/convert.h"
 #include "base/core/error.h"
 #include "engine/device/cuda/attention/attention.h"
-#include "engine/device/cuda/attention/library_attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {

@@ -3,7 +3,7 @@
 #include <map>
 #include <tuple>
 
-#include "engine/device/cuda/attention/library_attention.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/cuda_devices.h"
 #include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"

@@ -1,4 +1,6 @@
-// Attributed scores of one text, and the two forward passes that compute them.
+// Attributed scores of one text: components of the residual stream at chosen positions, each
+// projected to the queries and keys of the heads that read it, so that it needs (rows, d_head)
+// values instead of (rows, d_model), and the two forward passes that compute them.
 #pragma once
 
 #include <algorithm>
@@ -6,16 +8,167 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "analysis/attribution/components.h"
-#include "analysis/attribution/decomposition.h"
+#include "base/numerics/matrix.h"
+#include "input/checkpoint/safetensors.h"
 #include "qkscope/experimental/attribution.h"
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// Queries or keys of one head at selected positions, split into components.
+struct SplitVectors {
+  std::vector<std::string> labels;      // (components)
+  std::vector<std::int64_t> positions;  // (rows) ascending
+  FloatMatrix values;                   // (rows * components, d_head) before RoPE
+  Tensor rotated;                       // (rows, d_head) whole vectors of the pass, after RoPE
+
+  std::int64_t components() const { return std::ssize(labels); }
+  // Index of a position among the rows.
+  std::int64_t row_at_position(std::int64_t position) const;
+  Matrix split(std::int64_t row) const;  // (components, d_head)
+};
+
+// Returns the sum of each row, shape (rows), or the sum of each column, shape (cols).
+std::vector<double> row_sums(const Matrix& matrix);
+std::vector<double> column_sums(const Matrix& matrix);
+
+// The equation of score attribution for one head: with every norm scale frozen at its value, a
+// query is a sum over components q_i = sum_c q_i^c, a key k_j = sum_d k_j^d, and the score is
+//   s_ij = scale_i sum_{c,d} (R_i q_i^c) . (R_j k_j^d),
+// where R_t is the rotation of RoPE at position t.
+class HeadDecomposition {
+ public:
+  // `length`: number of tokens in the text; the RoPE frequencies of some models depend on it.
+  HeadDecomposition(const Model& model, AttentionHead head, std::int64_t length);
+
+  SplitVectors q;
+  SplitVectors k;
+  Tensor v;  // (rows of k, d_head), or empty if effects are not computed
+
+  AttentionHead head() const { return head_; }
+  // Score of query row i and key row j, computed as in the forward pass.
+  double score(std::int64_t i, std::int64_t j) const;
+  // Shape (q components, k components): contributions to the score of query row i and key row j.
+  Matrix contributions(std::int64_t i, std::int64_t j) const;
+  // Components after RoPE, shape (components, d_head). Queries include the softmax scale.
+  Matrix scaled_queries(std::int64_t i) const;
+  Matrix rotated_keys(std::int64_t j) const;
+  // Softmax of a query's scores, shape (keys up to the query), with soft cap, window and sink.
+  std::vector<double> attention(std::vector<double> scores) const;
+
+  // Number of rotary pairs; 0 on NoPE layers.
+  std::int64_t rotary_pairs() const { return std::ssize(frequencies_.inverse); }
+  double frequency(std::int64_t pair) const {  // radians per token
+    return static_cast<double>(frequencies_.inverse[static_cast<std::size_t>(pair)]);
+  }
+  // Splits the dot product of a scaled, rotated query and a rotated key (d_head) by rotary pair:
+  // shape (rotary_pairs() + 1). The last entry covers the dimensions without RoPE.
+  std::vector<double> split_score_by_rotary_pair(const double* query, const double* key) const;
+  // Score of the unrotated query (d_head) of row i and an unrotated key `distance` tokens earlier.
+  double score_at_distance(std::int64_t i, const double* query, const double* key,
+                           std::int64_t distance) const;
+
+ private:
+  double scale_at(std::int64_t position) const;
+  void rotate(Matrix& rows, std::int64_t position) const;
+  std::pair<std::int64_t, std::int64_t> dimensions(std::int64_t pair) const;
+
+  AttentionHead head_;
+  double scale_;
+  double softcap_;       // 0: none
+  std::int64_t window_;  // 0: all keys
+  std::optional<double> sink_;
+  std::optional<QueryScaling> query_scaling_;
+  RopeFrequencies frequencies_;  // empty on NoPE layers
+  bool interleaved_;
+};
+
+// A feature of a transcoder or sparse autoencoder (SAE) that is active at some chosen positions.
+struct ActiveFeature {
+  std::int64_t number = 0;
+  Tensor direction;    // (1, d_model)
+  Tensor activations;  // (positions, 1)
+};
+
+// A safetensors file with {component}.decoder (features, d_model), the directions that are added to
+// the residual stream, and {component}.activations (tokens, features).
+class FeatureFile {
+ public:
+  // Throws a bad-input error if shapes do not match the model and the text.
+  FeatureFile(const std::string& path, std::int64_t tokens, std::int64_t d_model);
+
+  bool has(const std::string& component) const { return components_.contains(component); }
+  // Returns the features that are active at the given positions and marks the component as used.
+  std::vector<ActiveFeature> active(const std::string& component,
+                                    std::span<const std::int64_t> positions);
+  // Throws a bad-input error that names a component in the file that was never used.
+  void check_all_used() const;
+
+ private:
+  // Returns a floating-point matrix from the file.
+  ConstTensorView matrix(const std::string& component, const char* ending) const;
+
+  SafetensorsFile file_;
+  std::map<std::string, bool> components_;  // whether the component was asked for
+};
+
+// Projects components to the queries or keys of one head, linearly once norm scales are known.
+struct HeadReader {
+  // `positions` are ascending.
+  HeadReader(const Model& model, AttentionHead head, bool query,
+             std::vector<std::int64_t> positions);
+
+  // Copies columns [first, first + width) of an activation at the chosen positions.
+  Tensor copy_columns(ConstTensorView x, std::int64_t first, std::int64_t width) const;
+  Tensor copy_columns(ConstTensorView x) const { return copy_columns(x, 0, x.size() / x.dim(0)); }
+  // Copies the vectors of this reader's head from x, shape (rows of the pass, heads, d_head).
+  Tensor copy_own_head(ConstTensorView x) const {
+    return copy_columns(x, own_head * x.dim(2), x.dim(2));
+  }
+
+  // Adds a component: `part` (positions, d_head) is its projection to the query or key.
+  void add(std::string label, Tensor part);
+  void add_bias(Tensor part);  // adds to the component `bias`
+  // Divides the components by the scales of the norms, then adds the bias b_Q or b_K and, in
+  // families that clip queries and keys, the clipping terms clip_Q or clip_K.
+  SplitVectors split();
+
+  const ModelConfig& model;
+  AttentionHead head;
+  bool query;                           // false: keys
+  std::int64_t own_head;                // head of q, or of k and v, which query heads share
+  std::vector<std::int64_t> positions;  // ascending
+  std::vector<std::int64_t> rows;       // (positions) indices among the rows of the collector
+  Tensor matrix;                        // (d_head, d_model), weight of the input norm included
+  Tensor constant;  // (1, d_head) biases of the projection and of the input norm, or empty
+  std::vector<float> head_norm;  // (d_head) weight of the q/k norm, or empty
+  std::vector<std::string> labels;
+  std::vector<Tensor> parts;  // one per label, (positions, d_head)
+  Tensor bias;                // (positions, d_head) component `bias`, or empty
+  Tensor input_scale;         // (positions, 1); ones without a norm before attention
+  Tensor head_scale;          // (positions, 1); empty: no q/k norm
+  Tensor rotated;             // (positions, d_head): vectors exactly as they enter the dot product
+  Tensor values;              // (positions, d_head): v, if it was collected
+};
+
+struct ComponentOptions {
+  bool experts = false;
+  bool biases = false;
+  bool values = false;              // also collect v for the readers of keys
+  FeatureFile* features = nullptr;  // may be null
+};
+
+// Runs the model over a text and passes every component of the residual stream to the readers.
+void collect_components(const Model& model, const std::vector<std::int32_t>& tokens,
+                        const ComponentOptions& options, std::vector<HeadReader>& readers);
 
 struct ScoreAttribution::State {
   std::string label;
@@ -35,8 +188,7 @@ struct ScoreAttribution::State {
   }
 };
 
-// Returns the `top` indices below `count` with the largest size(index), or all if `top` is 0;
-// largest first, ties go to the lower index.
+// Returns the `top` indices (0: all) with the largest size(index), descending; ties: lower index.
 template <typename Size>
 std::vector<std::size_t> largest_indices(std::size_t count, std::int64_t top, Size size) {
   std::vector<std::size_t> order(count);
@@ -55,9 +207,8 @@ using ChooseKeys =
 // Parses AttributionOptions::keys for a text of `length` tokens.
 ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length);
 
-// First pass: runs the model up to the attention of the last head and calls `choose` for every head
-// and query, in the order of `heads`, then of `queries` (ascending). Returns the chosen pairs with
-// their attention; score, residual and magnitude are 0.
+// First pass: runs the model up to the last head and calls `choose` for every head and ascending
+// query. Returns the chosen pairs with their attention; score, residual and magnitude are 0.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,

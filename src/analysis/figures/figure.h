@@ -2,17 +2,84 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "analysis/figures/style.h"
 #include "base/io/json.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
+
+namespace style {  // fonts, sizes and colours of all figures
+
+// Sizes in inches: a single figure fits a column of a two-column paper, a grid of panels the page.
+inline constexpr double kColumn = 3.4;
+inline constexpr double kPage = 7.0;
+inline constexpr double kHeight = 2.45;
+inline constexpr int kDotsPerInch = 300;  // resolution of PNG files
+
+inline constexpr char kFont[] = "Liberation Sans";
+inline constexpr double kFontSize = 8;  // points
+inline constexpr double kLabel = 7.5;   // axes of panels
+inline constexpr double kSmall = 7;     // ticks, keys, titles of panels
+inline constexpr double kTiny = 6.2;    // ticks of small panels
+inline constexpr double kPhase = 6;     // names of phases
+inline constexpr double kNote = 5.2;    // names of single heads
+
+// Colours differ in lightness too, for colour-blind readers (palettes of Okabe and Ito, and Tol).
+inline constexpr char kQuery[] = "#0072B2";
+inline constexpr char kKey[] = "#CC3311";
+inline constexpr char kRope[] = "#0072B2";
+inline constexpr char kNope[] = "#E69F00";
+inline constexpr char kAccent[] = "#009E73";
+inline constexpr char kInk[] = "#333333";
+inline constexpr char kFaint[] = "#BBBBBB";
+inline constexpr char kHair[] = "#E4E4E4";
+
+struct HeadClassStyle {
+  const char* name;  // as in taxonomy.csv
+  const char* title;
+  const char* colour;
+};
+inline constexpr HeadClassStyle kClasses[] = {
+    {"position_dominated", "position-dominated", "#0072B2"},
+    {"q_positional", "Q-positional", "#332288"},
+    {"k_positional", "K-positional", "#EE99BB"},
+    {"content_focused", "content-focused", "#009E73"},
+    {"mixed", "mixed", "#BBBBBB"}};
+
+// End points of the colour gradients that encode position, from early to late.
+inline constexpr char kQueryEarly[] = "#BFD7EA";
+inline constexpr char kQueryLate[] = "#08306B";
+inline constexpr char kKeyEarly[] = "#FBC4B4";
+inline constexpr char kKeyLate[] = "#7F0A0A";
+
+// Colour scales of heat maps, from low to high at even steps.
+inline const std::vector<std::string> kBlues = {"#F4F8FC", "#9CC3E0", "#3B82BD", "#08306B"};
+inline const std::vector<std::string> kReds = {"#FDF5F2", "#F6B09A", "#DC5A42", "#7F0A0A"};
+inline const std::vector<std::string> kGreens = {"#F4FAF7", "#93D2BC", "#2E9E7D", "#00402E"};
+// Cividis: perceptually uniform and readable with colour vision deficiency.
+inline const std::vector<std::string> kCividis = {"#00204D", "#414D6B", "#7C7B78", "#BCAF6F",
+                                                  "#FFEA46"};
+// Diverging scale: blue below zero, white at zero, red above.
+inline const std::vector<std::string> kAroundZero = {"#2166AC", "#92C5DE", "#F7F7F7", "#F4A582",
+                                                     "#B2182B"};
+// Colours of model families, in order of appearance.
+inline const std::vector<std::string> kFamilies = {"#0072B2", "#E69F00", "#009E73", "#CC79A7",
+                                                   "#882255", "#56B4E9", "#999933", "#333333"};
+
+// gnuplot's point types: filled circle, filled square, filled diamond.
+inline constexpr int kCircle = 7;
+inline constexpr int kSquare = 5;
+inline constexpr int kDiamond = 13;
+inline constexpr int kFamilyPoints[] = {7, 5, 13, 9, 11, 15};  // also two triangles and a pentagon
+
+}  // namespace style
 
 class AnalysisResults;
 
@@ -70,8 +137,7 @@ struct FigureKind {
   // Returns the value of a key in the figure's YAML entry, or "" if the key is missing.
   std::string text(const char* key) const { return keys.value(key, ""); }
   // Returns the value of a key with its placeholders replaced: {} by `arguments` in order, {name}
-  // by fmt::arg("name", value) or by a constant from style.h. The colours {rope}, {nope} and
-  // {query_early} to {key_late} are inserted without '#'.
+  // by fmt::arg("name", value) or a style constant. Colours from {rope} to {key_late} have no '#'.
   template <typename... Arguments>
   std::string fill(const char* key, const Arguments&... arguments) const {
     return fmt::format(fmt::runtime(text(key)), arguments..., fmt::arg("label", style::kLabel),
@@ -115,5 +181,125 @@ std::string gnuplot_script(const Figure& figure, const std::vector<std::string>&
 
 // Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if it fails.
 void run_gnuplot(const std::string& folder, const std::string& name);
+
+// Returns a gnuplot string literal: markup is escaped, control characters become spaces.
+std::string gnuplot_literal(const std::string& text);
+
+// Returns the text with gnuplot markup escaped, for use inside a single-quoted string.
+std::string escape_markup(std::string_view text);
+
+// Shortens a text by replacing its middle with "…", because run names differ at the end.
+std::string shorten_text(std::string_view text, std::size_t characters);
+
+// Returns the text with control characters replaced by spaces: gnuplot reads CSV line by line.
+std::string replace_control_characters(std::string_view text);
+
+// Returns a tick step of 1, 2 or 5 times a power of ten: about `wanted` steps cover `range`.
+double nice_tick_step(double range, int wanted);
+
+// Returns the tick step for an axis of integers, such as token positions; at least 1.
+double integer_tick_step(double range, int wanted);
+// Returns `set xtics` for the axis "x". With `thousands`, tick labels read 50k instead of 50000.
+std::string token_tick_commands(const char* axis, double step, bool thousands);
+// Returns true if tick labels with this step can be written in thousands ("50k").
+bool is_multiple_of_thousand(double step);
+
+// Returns the estimated width in inches of a line of text at this font size in points.
+double text_width(std::string_view text, double points);
+
+// Returns `set palette` with the colours at even steps.
+std::string gnuplot_palette_command(const std::vector<std::string>& colours);
+
+// Returns commands that place the plot area. Edges are in inches from the left and lower edge.
+std::string margin_commands(double left, double right, double bottom, double top);
+
+// Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
+std::string plot_heatmap_cells(int x, int y, int value);
+
+struct LegendEntry {
+  std::string title;  // gnuplot markup
+  std::string colour;
+  int point_type;
+};
+
+// Returns the legend entries of heads in RoPE layers and in NoPE layers.
+std::vector<LegendEntry> rope_nope_legend();
+// Returns the legend entry of a model family. `index` determines its colour and marker.
+LegendEntry family_legend_entry(std::size_t index, const std::string& title);
+
+// A legend in centred rows. gnuplot's own key moves with the plot and covers points.
+class Legend {
+ public:
+  Legend(const std::vector<LegendEntry>& entries, double figure_width);
+  double height() const;  // inches; 0 without entries
+  // Returns gnuplot labels for the legend, `bottom` inches above the lower edge of the figure.
+  std::string label_commands(double bottom = 0) const;
+
+ private:
+  struct LegendRow {
+    std::vector<LegendEntry> entries;
+    double width = 0;  // inches
+  };
+  double figure_width_;
+  std::vector<LegendRow> rows_;
+};
+
+// Sets the height and begins the script of a figure with a plot above a legend.
+void place_above_legend(Figure& figure, const Legend& legend);
+
+// A grid of panels that share the labels of their axes.
+class PanelGrid {
+ public:
+  struct PanelGridOptions {
+    std::size_t count = 1;
+    int columns = 5;    // at most
+    double aspect = 1;  // height of a panel over its width
+    double top = 0.25;  // margins around the grid in inches
+    double right = 0.08;
+    double left = 0.46;
+    std::string y_format = "%h";
+    bool own_ranges = false;   // each panel has its own axis ranges and tick labels
+    std::string x_label = {};  // gnuplot markup
+    std::string y_label = {};
+    std::string functions = {};         // gnuplot functions that the panels call
+    std::size_t title_characters = 30;  // longer titles of panels are shortened
+  };
+  struct Panel {
+    std::string title;
+    std::string commands;  // settings and the plot command
+  };
+
+  explicit PanelGrid(PanelGridOptions options);
+
+  double width() const { return width_; }  // of the figure, in inches
+  double height() const { return height_; }
+  std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
+
+  // Sets size and script of the figure. `settings` apply to all panels; panel(i) draws panel i.
+  void draw(Figure& figure, const std::string& settings,
+            const std::function<Panel(std::size_t i)>& panel) const;
+
+  // Returns the rectangle of panel `i` as a hover cell without tooltip text.
+  HoverCell panel_hover_cell(std::size_t i) const;
+
+ private:
+  PanelGridOptions options_;
+  int count_;
+  int columns_;
+  int rows_;
+  double bottom_ = 0.42;
+  double gap_x_ = 0.08;
+  double gap_y_ = 0.2;
+  double panel_width_ = 0;
+  double width_ = 0;
+  double height_ = 0;
+};
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PanelGrid::PanelGridOptions, count, columns, aspect,
+                                                top, right, left, y_format, own_ranges, x_label,
+                                                y_label, functions, title_characters)
+
+// Returns the options for a grid of `count` panels, read from the figure's YAML key `grid`.
+PanelGrid::PanelGridOptions grid_options(const FigureKind& kind, std::size_t count);
 
 }  // namespace qkscope

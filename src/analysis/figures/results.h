@@ -39,10 +39,6 @@ struct SweepMetadata {
   std::vector<Json> runs_without_rows;  // entries of runs.json that have no rows in any table
 };
 
-// Fills in `runs` from runs.json, summary.json and timings.json in `folder`. The caller must set
-// label, phase and order of each run first.
-SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun>& runs);
-
 // Returns the label shown in figures: the last component of a path, the repository name for a
 // folder in the Hub cache, any other label unchanged.
 std::string display_label(const std::string& label);
@@ -132,8 +128,7 @@ struct ConfidenceInterval {
 
 class AnalysisResults {
  public:
-  // Opens a folder with at least one result table of `qkscope analyze` or `qkscope sweep`. Throws a
-  // bad-input error if there is none.
+  // Opens a folder of `qkscope analyze` or `qkscope sweep`; a bad-input error without a table.
   explicit AnalysisResults(std::string folder, DrawOptions choices = {});
 
   const std::string& folder() const { return folder_; }
@@ -148,12 +143,10 @@ class AnalysisResults {
   std::string run_title(std::size_t run = 0) const;
   const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
   bool has(const std::string& table) const;
-  // Reads the table on first use and keeps the heads that DrawOptions::attention selects. Throws
-  // if the table does not exist.
+  // Reads a table, which must exist, on first use; keeps heads that DrawOptions::attention selects.
   const ResultFrame& frame(const std::string& table) const;
 
-  // Returns the 95 % confidence interval of a mean over heads from errors.parquet, NaN if it is
-  // unknown. `heads` is "all", "rope" or "nope".
+  // Returns the 95 % interval of a mean over heads ("all", "rope" or "nope"), NaN if unknown.
   ConfidenceInterval confidence_interval(std::size_t run, const std::string& quantity,
                                          const std::string& heads = "all") const;
 
@@ -169,13 +162,12 @@ class AnalysisResults {
   DrawOptions choices_;
   SweepMetadata metadata_;
   std::vector<ResultRun> runs_;
-  std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval>
-      intervals_;  // by run, quantity and heads
+  // By run, quantity and heads.
+  std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval> intervals_;
   mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
 
-// Heads that a panel may average over: those of one run and one attention kind, because sliding and
-// full attention cover different ranges of keys.
+// Heads that a panel may average: of one run and attention kind, which cover equal ranges of keys.
 struct PanelGroup {
   std::size_t run = 0;
   std::string attention;  // empty: the run has only one kind
@@ -192,8 +184,7 @@ struct PanelGroups {
   std::string attention_kinds_note() const;
 };
 
-// Name of the column in head_profile that holds the standard error over texts: "se", or "stderr" in
-// older results; empty if the table has neither.
+// Name of the standard error over texts in head_profile: "se", "stderr" in older results, or "".
 std::string profile_error_column(const ResultFrame& profile);
 
 // Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.
@@ -201,8 +192,7 @@ std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute_values(std::vector<double> values);
 
-// Returns the largest value of a column in each group of heads, or 1 for a group without values.
-// Figures use the maxima as axis limits.
+// Returns the largest value of a column in each group of heads (1 without values), an axis limit.
 std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
                                            const std::string& column);
 

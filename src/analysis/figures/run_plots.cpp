@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/style.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/core/text.h"

@@ -7,7 +7,6 @@
 
 #include "analysis/figures/figure.h"
 #include "analysis/figures/results.h"
-#include "analysis/figures/script.h"
 
 namespace qkscope {
 
@@ -41,7 +40,6 @@ std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs,
 std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 1,
                           const std::string& below = "");
 
-// Returns a legend entry for each series that has a title.
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
 // Returns, by run, 1 for each head of class `name` and 0 for each head of any other class.
@@ -83,9 +81,8 @@ class TrajectoryTable {
   int add(const std::string& name, std::vector<double> values);
   // Adds such a column and returns the series that shows it as a line without a band.
   PlotSeries add_line(const std::string& name, std::vector<double> values, LegendEntry look);
-  // Adds the columns of a measure and returns the series that shows them: NAME_mean and NAME_std,
-  // or NAME_median, NAME_q25, NAME_q75 and NAME_mean; NAME_heads; and NAME_low and NAME_high if
-  // errors.parquet has the interval.
+  // Adds the columns of a measure and returns their series: NAME_mean and NAME_std, or NAME_median,
+  // NAME_q25, NAME_q75 and NAME_mean; NAME_heads; NAME_low and NAME_high if the interval is known.
   PlotSeries add_measure(const TrajectoryMeasure& measure, const RunGroups& groups);
 
   // Returns a sentence about the error bars for the caption, or "" if there are no error bars.

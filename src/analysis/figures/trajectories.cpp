@@ -1,14 +1,12 @@
 // Figures over the runs of a sweep: head classes, variance, RoPE against NoPE layers, and measures.
 // figures.yaml lists the panels of a figure of measures and the result column of every line in a
-// panel. Columns of the table `geometry` have one figure per question, with one line for RoPE and
-// one for NoPE layers.
+// panel. Columns of `geometry` have one figure per question, with lines for RoPE and NoPE layers.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "analysis/figures/run_plots.h"
-#include "analysis/figures/style.h"
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/numbers.h"
 
 namespace qkscope {

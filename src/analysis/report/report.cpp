@@ -1,15 +1,31 @@
 #include "analysis/report/report.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 
-#include "analysis/figures/style.h"
-#include "analysis/results/geometry_columns.h"
+#include <fmt/format.h>
+
+#include "analysis/figures/figure.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
+#include "base/core/thread_pool.h"
+#include "base/io/checksum.h"
+#include "base/io/folder.h"
 #include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
+#include "qkscope/experimental/log.h"
+#include "qkscope/figures.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Drawn, figures, left_out, of_several, report)
 
 // Contents of the files in page/, embedded by CMake.
 namespace embedded {
@@ -19,6 +35,15 @@ extern const char page_script[];
 }  // namespace embedded
 
 namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportResults {
+  AnalysisResults results;
+  Drawn drawn = {};
+  std::vector<Figure> figures = {};
+  std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
+};
 
 // Larger SVG files are embedded as PNG, because a plot with thousands of points is smaller as PNG.
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
@@ -103,7 +128,268 @@ Json results_json(const ReportResults& part, const ReportHeadData& heads) {
           {"heads", heads.json}};
 }
 
+// Returns the HTML of the report. If `other` is not null, it must pass check_same_heads().
+std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr) {
+  const ReportHeadData heads = collect_report_head_data(part.results);
+  const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
+  Json data = results_json(part, heads);
+  data["other"] = other ? results_json(*other, others) : Json();
+  data["version"] = version_string();
+  data["questions"] = Json::array();  // headings of the groups of geometry figures
+  for (const auto& question : geometry_questions())
+    data["questions"].push_back({question.name, question.title, question.sentence});
+  data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},
+                    {"key", {style::kKeyEarly, style::kKeyLate}},
+                    {"accent", style::kKey}};
+  return fill_placeholders(embedded::page_html, {{"style", embedded::page_css},
+                                                 {"data", escape_for_script(data)},
+                                                 {"points", heads.points},
+                                                 {"other_points", others.points},
+                                                 {"script", embedded::page_script}});
+}
+
+const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
+
+// A temporary folder inside the output folder, so that rename() can move the finished files.
+struct TemporaryFigureFolder {
+  explicit TemporaryFigureFolder(const std::string& out) {
+    constexpr std::string_view kPrefix = ".drawing-";
+    remove_leftovers(out, kPrefix, "", 6);
+    while (!lock.is_open()) {
+      path = fmt::format("{}/{}XXXXXX", out, kPrefix);
+      if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);
+      lock = try_lock_temporary_file(path);
+    }
+  }
+  ~TemporaryFigureFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  TemporaryFigureFolder(const TemporaryFigureFolder&) = delete;
+  TemporaryFigureFolder& operator=(const TemporaryFigureFolder&) = delete;
+
+  std::string path;
+  FileDescriptor lock;
+};
+
+void check_draw_options(const DrawOptions& options) {
+  if (options.formats.empty()) bad_input("--format: expected some of svg,png,pdf");
+  for (const auto& format : options.formats)
+    if (std::ranges::find(kFormats, format) == kFormats.end())
+      bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
+  if (const int least = std::ranges::min(options.components); least < 0)
+    bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", least);
+  if (options.only.empty()) return;
+  const auto names = figure_names();
+  if (std::ranges::find(names, options.only) != names.end()) return;
+  const auto guess = closest_spelling(options.only, names);
+  bad_input("--only: '{}' is not a figure{}; there are {}", options.only,
+            guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess),
+            fmt::join(names, ", "));
+}
+
+Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
+  for (const auto& table : kind.tables) {
+    if (!results.has(table)) return empty_figure(fmt::format("there is no {}.parquet", table));
+    if (results.frame(table).rows() == 0)
+      return empty_figure(fmt::format("{}.parquet has no rows", table));
+  }
+  Figure figure = kind.draw(results, kind);
+  figure.name = kind.name;
+  if (figure.title.empty()) figure.title = kind.text("title");
+  if (figure.caption.empty()) figure.caption = kind.text("caption");
+  if (figure.missing.empty() && figure.data.rows() == 0)
+    return empty_figure("none of its numbers exists");
+  return figure;
+}
+
+void draw_figure(const std::string& folder, const Figure& figure,
+                 const std::vector<std::string>& formats) {
+  const auto& name = figure.name;
+  const auto path = folder + "/" + name;
+  figure.data.write_csv(path + ".csv");
+  write_file(path + ".gp", gnuplot_script(figure, formats));
+  write_file(path + ".txt", fmt::format("{}\n\n{}\n\nThe numbers drawn are in {}.csv; `gnuplot "
+                                        "{}.gp` draws them.\n",
+                                        figure.title, figure.caption, name, name));
+  run_gnuplot(folder, name);
+}
+
+std::string drawing_record_path(const DrawOptions& options) {
+  return options.out + "/.drawn.json";
+}
+
+void add_file(const std::string& path, Json& files) {
+  if (path_exists(path)) files[path] = file_fingerprint(path);
+}
+
+// Returns the names of all files that belong to a figure, with a leading slash: "/NAME.csv".
+std::vector<std::string> files_of_figure(const std::string& figure, const DrawOptions& options) {
+  std::vector<std::string> endings = options.formats;
+  endings.insert(endings.end(), {"csv", "gp", "txt"});
+  std::vector<std::string> files;
+  for (const auto& ending : endings) files.push_back(fmt::format("/{}.{}", figure, ending));
+  return files;
+}
+
+bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
+  for (const auto& name : drawn.figures)
+    for (const auto& file : files_of_figure(name, options))
+      if (!path_exists(options.out + file)) return false;
+  return drawn.report.empty() || path_exists(drawn.report);
+}
+
+// Returns everything the figures depend on: program version, options and checksums of input files.
+Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
+  Json files = Json::object();
+  for (const auto& name : entry_names(options.results))
+    if (name.ends_with(".parquet")) add_file(options.results + "/" + name, files);
+  for (const char* name : {"runs.json", "summary.json", "timings.json"})
+    add_file(options.results + "/" + name, files);
+  for (const auto& run : results.runs())
+    if (const Json folder = run.facts.value("results", Json()); folder.is_string())
+      for (const char* name : {"summary.json", "timings.json"})
+        add_file(options.results + "/" + folder.get<std::string>() + "/" + name, files);
+  if (!options.scores.empty()) add_file(options.scores, files);
+  return {{"version", version_string()},    {"formats", options.formats},
+          {"report", options.report},       {"components", options.components},
+          {"head", options.head},           {"scores", options.scores},
+          {"attention", options.attention}, {"files", files}};
+}
+
+// Returns the earlier result if all its files exist in options.out and were drawn from `inputs`.
+std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
+  if (!path_exists(drawing_record_path(options))) return std::nullopt;
+  try {
+    const Json record = load_json(drawing_record_path(options));
+    if (record.at("inputs") != inputs) return std::nullopt;
+    auto drawn = record.at("drawn").get<Drawn>();
+    drawn.up_to_date = true;
+    if (all_files_exist(options, drawn)) return drawn;
+  } catch (const Error&) {  // an unreadable record counts as missing
+  } catch (const Json::exception&) {
+  }
+  return std::nullopt;
+}
+
+// Makes all figures, or only the one named `only`. Figures without data go to part.drawn.left_out.
+void make_figures(const std::string& only, ReportResults& part) {
+  const auto& results = part.results;
+  Drawn& drawn = part.drawn;
+  for (const auto& kind : figure_kinds()) {
+    const bool asked_for = only == kind.name;
+    if (!only.empty() && !asked_for) continue;
+    if (!asked_for && kind.runs == RunCountRequirement::several && results.has_single_run()) {
+      drawn.of_several.push_back(kind.name);
+      continue;
+    }
+    if (kind.runs == RunCountRequirement::one && !results.has_single_run()) {
+      if (!asked_for) continue;
+      bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
+                kind.name, results.folder(), results.runs().size());
+    }
+    Figure figure = make_figure(kind, results);
+    if (!figure.missing.empty()) {
+      if (asked_for) bad_input("no figure '{}': {}", kind.name, figure.missing);
+      drawn.left_out.emplace_back(kind.name, figure.missing);
+      continue;
+    }
+    drawn.figures.push_back(kind.name);
+    part.figures.push_back(std::move(figure));
+  }
+  if (!part.figures.empty()) require_gnuplot();
+}
+
+void draw_figure_files(const std::vector<Figure>& figures, const std::string& folder,
+                       const std::vector<std::string>& formats, bool quiet) {
+  Progress progress(
+      {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = quiet});
+  std::mutex mutex;
+  std::int64_t done = 0;
+  parallel_for(std::ssize(figures), [&](std::int64_t i) {
+    draw_figure(folder, figures[static_cast<std::size_t>(i)], formats);
+    const std::lock_guard lock(mutex);
+    progress.update(++done);
+  });
+  progress.finish();
+}
+
 }  // namespace
+
+Drawn draw_figures(const DrawOptions& options) {
+  return translate_exceptions([&] {
+    check_draw_options(options);
+    ReportResults part{AnalysisResults(options.results, options)};
+    const bool record = options.only.empty() && !options.again;
+    Json inputs;
+    if (record) {
+      inputs = drawing_inputs(options, part.results);
+      if (const auto before = find_earlier_drawing(options, inputs)) return *before;
+    }
+    make_figures(options.only, part);
+    part.results.check_unchanged();
+    make_folders(options.out);
+    std::error_code error;
+    fs::remove(drawing_record_path(options), error);  // before a figure is overwritten
+    if (error) system_error("remove", drawing_record_path(options), error.value());
+    const TemporaryFigureFolder drawing(options.out);
+    const bool report = options.report && options.only.empty();
+    std::vector<std::string> formats = options.formats;
+    if (report) formats.insert(formats.end(), {"svg", "png"});  // the report embeds one of the two
+    part.pictures = drawing.path;
+    draw_figure_files(part.figures, part.pictures, formats, options.quiet);
+    Drawn& drawn = part.drawn;
+    if (report) {
+      drawn.report = options.out + "/report.html";
+      const auto page = render_report_page(part);
+      part.results.check_unchanged();  // the page reads more tables than the figures
+      write_file(drawn.report, page);
+    }
+    for (const auto& figure : part.figures) {
+      // The gnuplot script in the output folder draws only the requested formats.
+      if (report)
+        write_file(drawing.path + "/" + figure.name + ".gp",
+                   gnuplot_script(figure, options.formats));
+      for (const auto& file : files_of_figure(figure.name, options)) {
+        fs::rename(drawing.path + file, options.out + file, error);
+        if (error) system_error("move a figure to", options.out + file, error.value());
+      }
+    }
+    if (record)
+      write_file(drawing_record_path(options),
+                 Json{{"inputs", inputs}, {"drawn", drawn}}.dump() + "\n");
+    return drawn;
+  });
+}
+
+Drawn write_report(const ReportOptions& options) {
+  return translate_exceptions([&] {
+    DrawOptions choices;
+    choices.components = options.components;
+    choices.attention = options.attention;
+    std::vector<ReportResults> parts;
+    parts.push_back({AnalysisResults(options.results, choices)});
+    if (!options.compare.empty()) {
+      parts.push_back({AnalysisResults(options.compare, choices)});
+      check_same_heads(parts[0].results, parts[1].results);
+    }
+    make_folders(parent_folder(options.out));
+    const TemporaryFigureFolder drawing(parent_folder(options.out));
+    for (auto& part : parts) {
+      make_figures("", part);
+      part.pictures = fmt::format("{}/{}", drawing.path, &part - parts.data());
+      make_folders(part.pictures);
+      draw_figure_files(part.figures, part.pictures, {"svg", "png"}, options.quiet);
+    }
+    write_file(options.out, render_report_page(parts[0], parts.size() > 1 ? &parts[1] : nullptr));
+    parts[0].drawn.report = options.out;
+    return parts[0].drawn;
+  });
+}
+
+std::vector<std::string> figure_names() {
+  return translate_exceptions([] { return project(figure_kinds(), &FigureKind::name); });
+}
 
 std::string escape_for_script(const Json& json) {
   std::string text;
@@ -126,25 +412,6 @@ std::string fill_placeholders(std::string_view page,
     page.remove_prefix(at + mark.size());
   }
   return text.append(page);
-}
-
-std::string render_report_page(const ReportResults& part, const ReportResults* other) {
-  const ReportHeadData heads = collect_report_head_data(part.results);
-  const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
-  Json data = results_json(part, heads);
-  data["other"] = other ? results_json(*other, others) : Json();
-  data["version"] = version_string();
-  data["questions"] = Json::array();  // headings of the groups of geometry figures
-  for (const auto& question : geometry_questions())
-    data["questions"].push_back({question.name, question.title, question.sentence});
-  data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},
-                    {"key", {style::kKeyEarly, style::kKeyLate}},
-                    {"accent", style::kKey}};
-  return fill_placeholders(embedded::page_html, {{"style", embedded::page_css},
-                                                 {"data", escape_for_script(data)},
-                                                 {"points", heads.points},
-                                                 {"other_points", others.points},
-                                                 {"script", embedded::page_script}});
 }
 
 }  // namespace qkscope

@@ -7,11 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/figures/figure.h"
 #include "analysis/figures/results.h"
 #include "base/core/text.h"
 #include "base/io/json.h"
-#include "qkscope/figures.h"
 
 namespace qkscope {
 
@@ -29,24 +27,12 @@ struct ReportHeadData {
 
 ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
-// The results of one analysis or sweep that the report shows.
-struct ReportResults {
-  AnalysisResults results;
-  Drawn drawn = {};
-  std::vector<Figure> figures = {};
-  std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
-};
-
-// Returns the HTML of the report. If `other` is not null, it must pass check_same_heads().
-std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr);
-
 // Encodes an array of numbers as base64; unpack() in data.js decodes it.
 template <typename T>
 std::string pack_base64(const std::vector<T>& values) {
   return encode_base64(std::as_bytes(std::span(values)));
 }
-// Serialises JSON for a <script> element: '<' is escaped, so that no text can close the element or
-// open a comment.
+// Serialises JSON for a <script> element; escapes '<', so that no text can close the element.
 std::string escape_for_script(const Json& json);
 
 // Replaces each {{name}} in the page in one pass; does not look for names in inserted text.

@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/style.h"
+#include "analysis/figures/figure.h"
 #include "analysis/report/report.h"
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
@@ -76,8 +76,7 @@ class HeadIndex {
   std::map<Key, std::size_t> places_;
 };
 
-// Tables and columns that the page shows for every head, in page order. '?' marks a column that is
-// missing in older results.
+// Tables and columns that the page shows, in page order. '?': missing in older results.
 const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
     {"qk",
      "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
@@ -119,8 +118,7 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   return list;
 }
 
-// Encodes a text column of the heads: {"names": the distinct texts, "codes": one index into names
-// per head, 255 for no text}.
+// Encodes a text column of heads: {"names": distinct texts, "codes": index per head, 255: none}.
 Json text_column(const AnalysisResults& results, const HeadIndex& heads,
                  const std::vector<const char*>& tables, const char* column) {
   constexpr std::uint8_t kNone = 255;

@@ -19,8 +19,7 @@ template <typename Field>
 constexpr bool kIsChoice = std::is_same_v<Field, bool> || std::is_enum_v<Field>;
 
 // Converts a field of AnalyzeOptions to an option value. The words of a choice are in the order of
-// its enum, so that the enum's value is the index of the word. profile_bins is the only integer
-// option that accepts a word (`buckets`).
+// its enum. profile_bins is the only integer option that accepts a word (`buckets`).
 template <typename Field>
 OptionValue option_value_of_field(const Field& field, OptionKind kind,
                                   const std::vector<std::string_view>& words) {

@@ -9,9 +9,7 @@
 
 #include "analysis/methods/moments.h"
 #include "analysis/methods/profile_bins.h"
-#include "analysis/results/head_geometry.h"
-#include "analysis/results/head_runner.h"
-#include "analysis/results/measures.h"
+#include "analysis/results/head_results.h"
 #include "base/core/error.h"
 #include "base/core/project.h"
 #include "base/core/thread_pool.h"
@@ -207,8 +205,7 @@ void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t m
   options.context = grid.context;
 }
 
-// Returns the plasticity options with the profile bins and context of the first readable head, so
-// that the profiles of all heads have the same bins.
+// Returns the plasticity options with the bins and context of the first readable head.
 PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
                                                       const std::vector<HeadReport>& heads) {
   PlasticityOptions shared = options.plasticity_options;

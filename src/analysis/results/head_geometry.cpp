@@ -1,14 +1,13 @@
-#include "analysis/results/head_geometry.h"
-
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
-#include <utility>
 
-#include "analysis/results/head_runner.h"
+#include "analysis/results/head_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
+#include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/json.h"
 #include "base/numerics/products.h"
@@ -19,9 +18,12 @@
 #include "qkscope/hub.h"
 
 namespace qkscope {
-namespace {
 
-// ---- Captures
+namespace embedded {
+extern const char geometry_columns[];  // the file geometry_columns.txt
+}
+
+namespace {
 
 constexpr char kPreRope[] = "pre_rope";
 
@@ -49,8 +51,6 @@ std::vector<float> rotated_vectors(const HeadRows& rows, const RotaryEmbedding& 
   return rotated;
 }
 
-// ---- Statistics
-
 RotaryEmbedding rotary_of_layer(const Statistics& s, std::int64_t place) {
   RotaryEmbedding rope;
   if (s.rotary[as_index(place)] == 0) return rope;
@@ -76,8 +76,7 @@ const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStag
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
 
-// Adds the ranks of a head's queries, keys or values before and after RoPE. Without RoPE both are
-// equal and computed once.
+// Adds the ranks of a head's queries, keys or values before and after RoPE, which may be equal.
 void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
                     std::int64_t head, GeometryResult& result) {
   SideRanks ranks;
@@ -216,6 +215,17 @@ std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeigh
   return grams;
 }
 
+// Splits the lines of geometry_columns.txt that describe columns (or `questions`) into fields.
+std::vector<std::vector<std::string>> read_lines(bool questions) {
+  std::vector<std::vector<std::string>> lines;
+  for (const auto& line : split(embedded::geometry_columns, '\n')) {
+    if (line.empty() || line.starts_with('#') || line.starts_with('?') != questions) continue;
+    lines.push_back(split(line.substr(questions ? 1 : 0), '|'));
+    std::ranges::transform(lines.back(), lines.back().begin(), trim_white_space);
+  }
+  return lines;
+}
+
 }  // namespace
 
 GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope_use,
@@ -303,6 +313,36 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
       head.geometry->set("weight_rank_participation", ranks.participation);
     });
   }
+}
+
+const std::vector<GeometryColumn>& geometry_columns() {
+  static const auto kColumns = project(read_lines(false), [](const auto& fields) {
+    const auto has_flag = [&](const char* flag) {
+      return fields[4].find(flag) != std::string::npos;
+    };
+    return GeometryColumn{fields[0], fields[1],         fields[2],       fields[3],
+                          fields[5], has_flag("error"), has_flag("null")};
+  });
+  return kColumns;
+}
+
+const std::vector<GeometryQuestion>& geometry_questions() {
+  static const auto kQuestions = project(read_lines(true), [](const auto& fields) {
+    return GeometryQuestion{fields[0], fields[1], fields[2]};
+  });
+  return kQuestions;
+}
+
+std::string missing_geometry_reason(const GeometryColumn& column, const AnalysisRun& run,
+                                    const HeadReport& head) {
+  if (column.source == "weights") return "needs_weights";
+  if (column.source == "rows" && run.from_sums) return "needs_rows";
+  if (column.source != "rows" && !run.from_sums) return "needs_statistics";
+  const bool of_frequencies =
+      column.source == "rotary" || column.name.starts_with("distance_preference");
+  if (of_frequencies && head.rope == RopeUse::nope) return "no_rope";
+  if (column.source == "attention") return "needs_attention";
+  return run.from_sums ? "not_in_statistics" : undefined_head_reason(head);
 }
 
 }  // namespace qkscope

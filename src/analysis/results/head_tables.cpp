@@ -1,15 +1,10 @@
 // Builds the result tables of the PCA, the rotation, the geometry and the errors.
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <optional>
 #include <set>
-#include <vector>
 
-#include "analysis/results/geometry_columns.h"
-#include "analysis/results/head_runner.h"
-#include "analysis/results/measures.h"
-#include "analysis/results/row_builder.h"
+#include "analysis/results/head_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/numbers.h"
 #include "base/numerics/sample_statistics.h"
 #include "capture/stats_format/stats_tables.h"

@@ -1,12 +1,10 @@
-#include "analysis/results/measures.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <optional>
 
 #include "analysis/methods/jackknife.h"
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/head_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/numerics/sample_statistics.h"
@@ -16,7 +14,6 @@ namespace {
 
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-// Returns 1 if the condition holds, 0 if not, and NaN if `decided_by` is NaN.
 double indicator_or_nan(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }

@@ -1,21 +1,16 @@
 // Builds the tables of plasticity and of scatter plots, and lists all tables of a run.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
-#include <map>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "analysis/results/row_builder.h"
+#include "analysis/results/head_results.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/tables/empty_table.h"
-#include "qkscope/analysis.h"
 
 namespace qkscope {
 
@@ -26,8 +21,6 @@ extern const char result_tables[];  // the file tables.txt
 namespace {
 
 constexpr char kNeedsRowsReason[] = "needs_rows";
-
-// ---- Plasticity.
 
 void add_metrics_row(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.plasticity) return;
@@ -102,8 +95,6 @@ void add_weight_rows(const AnalysisRun& run, const HeadReport& head, ResultTable
         undefined_head_reason(head));
 }
 
-// ---- Points for scatter plots.
-
 std::string side_letter(const ScatterPoint& point) {
   return point.side == HeadKind::query ? "q" : "k";
 }
@@ -147,7 +138,6 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
 using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
 using AddRows = std::function<void(const AnalysisRun&, const HeadReport&, ResultTableBuilder&)>;
 
-// Returns a function that adds a table with the rows of every head.
 AddTables table_of_heads(const char* name, AddRows add) {
   return [=](const AnalysisRun& run, ResultTables& results) {
     ResultTableBuilder rows(run, name);

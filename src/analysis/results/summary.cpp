@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "analysis/results/measures.h"
-#include "analysis/results/write_results.h"
+#include "analysis/results/head_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/log.h"
 #include "capture/format/capture_source.h"
 #include "capture/format/layout.h"
@@ -73,8 +73,7 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
   return !(full && sliding);
 }
 
-// Means over heads of the profile's deciles, quintiles and length bins. Groups that mix full and
-// sliding attention are left out.
+// Means over heads of the profile's deciles, quintiles and length bins, by head group.
 Json profile_bin_means(const AnalysisRun& run) {
   struct BinSum {
     double low = 0;

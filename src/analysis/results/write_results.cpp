@@ -1,16 +1,17 @@
-#include "analysis/results/write_results.h"
-
 #include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
-#include "analysis/results/head_runner.h"
-#include "analysis/results/row_builder.h"
+#include "analysis/results/head_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
@@ -19,8 +20,11 @@
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "capture/format/capture_source.h"
+#include "capture/format/layout.h"
 #include "capture/format/metadata.h"
+#include "capture/stats_format/stats_file.h"
 #include "qkscope/experimental/store.h"
+#include "qkscope/experimental/verify.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -41,8 +45,6 @@ Json timings_json(const AnalysisRun& run, double write_seconds) {
           {"write_seconds", write_seconds},
           {"thread_seconds", run.times}};
 }
-
-// ---- One set of options per results folder ----
 
 bool runs_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
@@ -156,8 +158,6 @@ class StagedTables {
   FileLock lock_;
 };
 
-// ---- Adding analyses to an existing folder; the options must match ----
-
 // Returns the rows of errors.parquet from earlier analyses, followed by the errors of this run.
 std::vector<MeanError> merge_errors(const std::string& folder,
                                     const std::vector<MeanError>& errors) {
@@ -252,6 +252,38 @@ void write_tables(const std::string& folder, const std::vector<ResultTable>& tab
   });
 }
 
+constexpr std::pair<const char*, const char*> kStateFiles[] = {
+    {"capture", layout::kStateFile},
+    {"statistics", stats_layout::kStateFile},
+    {"results", results_layout::kSummaryFile}};
+
+// Runs `check` on all items in parallel; adds the message of each Error to `found.problems`.
+template <typename Items, typename Check>
+void check_in_parallel(const Items& items, FolderVerification& found, Check check) {
+  std::vector<typename Items::const_pointer> all;
+  for (const auto& item : items) all.push_back(&item);
+  std::mutex mutex;
+  parallel_for(std::ssize(all), [&](std::int64_t i) {
+    try {
+      check(*all[static_cast<std::size_t>(i)]);
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      found.problems.emplace_back(error.what());
+    }
+  });
+  found.files += std::ssize(all);
+  std::sort(found.problems.begin(), found.problems.end());
+}
+
+void verify_head_files(const std::string& folder, FolderVerification& found) {
+  const auto index = index_capture(folder);
+  auto heads = index.queries;
+  heads.insert(heads.end(), index.keys.begin(), index.keys.end());
+  for (const auto& head : heads)
+    found.bytes += std::filesystem::file_size(head_file_path(index.data_root, head));
+  check_in_parallel(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
+}
+
 }  // namespace
 
 void remove_summary_file(const std::string& folder) {
@@ -315,6 +347,48 @@ void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
                 fmt::format("{} of {} heads could not be analysed; {}", failed, run.heads.size(),
                             failed < run.heads.size() ? "the results of the others are in " + folder
                                                       : "the tables in " + folder + " are empty"));
+  });
+}
+
+void check_results_complete(const std::string& folder) {
+  constexpr char kAdvice[] = "run 'qkscope analyze' again with --overwrite";
+  const auto summary = folder + "/" + results_layout::kSummaryFile;
+  if (!path_exists(summary)) {
+    if (path_exists(folder + "/" + results_layout::kLockFile))
+      bad_input(
+          "{}: an analysis is writing these results, or was killed; wait until it ends, or {}",
+          folder, kAdvice);
+    return;
+  }
+  const Json content = load_json(summary);
+  if (const auto files = content.is_object() ? parse_file_list(content, summary) : std::nullopt)
+    check_file_sizes(folder, *files, kAdvice);
+}
+
+FolderVerification verify_folder(const std::string& folder) {
+  return translate_exceptions([&] {
+    FolderVerification found;
+    std::optional<FileList> files;
+    for (const auto& [kind, state_file] : kStateFiles) {
+      const auto path = folder + "/" + state_file;
+      if (!path_exists(path)) continue;
+      found.kind = kind;
+      const Json state = load_json(path);
+      files = state.is_object() ? parse_file_list(state, path) : std::nullopt;
+      break;
+    }
+    if (found.kind.empty() || (found.kind == "capture" && !files)) {
+      found.kind = "capture";
+      verify_head_files(folder, found);
+      return found;
+    }
+    if (!files) bad_input("{}: made by version 0.1, without checksums to compare", folder);
+    for (const auto& [name, record] : *files) found.bytes += record.size;
+    check_in_parallel(*files, found, [&](const auto& file) {
+      check_file_content(folder, file.first, file.second, "make it again");
+    });
+    if (found.kind == "capture" && found.problems.empty()) index_capture(folder);  // foreign heads
+    return found;
   });
 }
 

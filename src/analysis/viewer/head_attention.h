@@ -1,17 +1,120 @@
-// Attention of one head over a text, computed from queries and keys: single rows, statistics over
-// sampled queries, and tiles of the (query, key) matrix at every zoom level.
+// Queries and keys of one text from a forward pass, kept in host memory or recomputed layer by
+// layer if they do not fit; and the attention of one head computed from them: single rows,
+// statistics over sampled queries, and tiles of the (query, key) matrix at every zoom level.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "analysis/viewer/query_key_store.h"
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// A small cache with least-recently-used (LRU) eviction.
+template <typename Key, typename Value>
+class RecentCache {
+ public:
+  // Returns the value and marks it as used; null if it is not in the cache.
+  Value* find(const Key& key) {
+    const auto found = std::ranges::find(entries_, key, &Entry::first);
+    if (found == entries_.end()) return nullptr;
+    entries_.splice(entries_.end(), entries_, found);
+    return &entries_.back().second;
+  }
+  // Evicts the least recently used values until fewer than `most` remain.
+  void make_room(std::size_t most) {
+    while (!entries_.empty() && entries_.size() >= most) entries_.pop_front();
+  }
+  Value& add(const Key& key, Value value) {
+    return entries_.emplace_back(key, std::move(value)).second;
+  }
+
+ private:
+  using Entry = std::pair<Key, Value>;
+  std::list<Entry> entries_;  // the least recently used first
+};
+
+// Plan of what stays in host memory, made before the forward pass.
+struct QueryKeyPlan {
+  DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
+  std::int64_t layers = 0;          // layers with attention over the text
+  std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
+  std::int64_t snapshot_step = 0;   // layers between snapshots of the residual stream;
+                                    // 0: no snapshots, because q and k of all layers are kept
+  std::int64_t layer_bytes = 0;     // q and k of one layer
+  std::int64_t residual_bytes = 0;  // residual stream before one layer
+  std::int64_t pass_bytes = 0;      // host activations of the pass
+
+  bool recomputes() const { return snapshot_step > 0; }
+  std::int64_t snapshots() const;  // kept residual streams
+  std::int64_t bytes() const;      // host memory of the run, activations of the pass included
+};
+
+// Chooses what to keep in `memory` bytes: all layers, or two layers and as many residual snapshots
+// as fit. Throws a bad-input error if two layers and one snapshot do not fit.
+QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
+                             std::int64_t rows, std::int64_t memory);
+
+// Returns a sentence for the user: what is kept, how much memory it takes, what is recomputed.
+std::string describe_plan(const QueryKeyPlan& plan);
+
+// Queries and keys of one layer after RoPE, in the plan's dtype.
+struct LayerVectors {
+  Tensor q;  // (n_heads, rows, d_head)
+  Tensor k;  // (n_kv_heads, rows, d_head)
+};
+
+// Contiguous queries and keys of one head in float32.
+struct HeadVectors {
+  const float* q = nullptr;  // (rows, d_head)
+  const float* k = nullptr;  // (rows, d_head)
+  std::shared_ptr<const void> memory;
+};
+
+// Not thread-safe: the caller must hold the lock of the compute queue.
+class QueryKeyStore {
+ public:
+  // Runs the forward pass, then releases `model` unless the plan recomputes layers.
+  QueryKeyStore(std::shared_ptr<const Model> model, std::span<const std::int32_t> ids,
+                const QueryKeyPlan& plan, bool quiet);
+
+  const ModelConfig& config() const { return config_; }
+  std::int64_t rows() const { return batch_.rows(); }
+  const QueryKeyPlan& plan() const { return plan_; }
+  bool has_layer(std::int64_t layer) const;
+  std::span<const float> sinks(std::int64_t layer) const {  // (n_heads) or empty
+    return sinks_[static_cast<std::size_t>(layer)];
+  }
+  // Recomputes the layer if it is not in memory.
+  HeadVectors head(std::int64_t layer, std::int64_t head);
+
+ private:
+  class LayerRecorder;
+
+  std::shared_ptr<const LayerVectors> layer(std::int64_t layer);
+  void run(Observer& observer, std::int64_t first_layer) const;
+
+  std::shared_ptr<const Model> model_;
+  ModelConfig config_;
+  Batch batch_;
+  QueryKeyPlan plan_;
+  std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
+  std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
+  RecentCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
+  // Cache of q and k (rows, d_head) converted from 16 bits to float32, by (layer, head).
+  RecentCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
+};
 
 // Attention of one query. Scores and pattern are bit-identical to `qkscope trace` on the CPU.
 struct AttentionRow {
@@ -88,14 +191,12 @@ class HeadAttention {
   using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }
-  // Points q_ and k_ to the vectors, which stay valid while the returned object exists. A store
-  // that recomputes layers may free them afterwards.
+  // Points q_ and k_ to the vectors, which stay valid while the returned object exists.
   [[nodiscard]] HeadVectors load();
   void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
-  // Replaces the scores of one query with its attention to the visible keys in `keys` and returns
-  // their range. `row` starts at key `origin`, which must be the first visible key unless the
-  // log-sum-exp of the query is already known.
+  // Replaces the scores of a query with its attention to the visible keys in `keys`; returns their
+  // range. `row` starts at key `origin`, the first visible key unless the log-sum-exp is known.
   KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
   // Calls `visit` with the attention of each query to keys [begin, end). Computes a row over all
   // keys if the query has no stored log-sum-exp.
@@ -119,8 +220,7 @@ class HeadAttention {
   std::vector<float> packed_keys_;  // keys as the right operand of gemm.h
   std::vector<float> log_sum_exp_;  // (rows); NaN: not computed yet
   int base_level_ = 0;              // the overview has at most kOverviewCells per side
-  std::int64_t query_block_ = 0;    // queries per task: whole rows of cells, so that no two tasks
-                                    // share a cell
+  std::int64_t query_block_ = 0;    // queries per task: whole rows of cells
   std::vector<float> largest_;      // (cells, cells) of base_level_
   std::vector<float> sum_;          // (cells, cells) of base_level_
   std::int64_t overview_rows_ = 0;  // queries that the overview contains

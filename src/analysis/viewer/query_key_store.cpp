@@ -1,12 +1,10 @@
-#include "analysis/viewer/query_key_store.h"
-
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <iterator>
 
 #include <fmt/format.h>
 
+#include "analysis/viewer/head_attention.h"
 #include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
@@ -57,7 +55,6 @@ Tensor reorder_heads(ConstTensorView activation, DType dtype) {
   return reordered;
 }
 
-// Converts a contiguous (rows, d) view to float32.
 Tensor convert_rows_to_float32(ConstTensorView x) {
   Tensor widened(x.shape());
   request_huge_pages(widened.view().bytes(), widened.view().size_bytes());
@@ -190,8 +187,7 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
     : model_(std::move(model)), config_(model_->config()), plan_(plan) {
   batch_.add(ids);
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
-  // Keep the last layers: with snapshots, all layers cost the same to recompute, and heads in late
-  // layers are viewed more often.
+  // Keep the last layers, which are viewed more often: all layers cost the same to recompute.
   LayerRecorder keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
   run(keeper, 0);
   keeper.finish();

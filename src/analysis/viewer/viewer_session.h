@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "analysis/viewer/head_attention.h"
-#include "analysis/viewer/query_key_store.h"
-#include "analysis/viewer/recent_cache.h"
 #include "base/io/json.h"
 #include "qkscope/experimental/viewer.h"
 #include "qkscope/tables.h"
@@ -72,14 +70,12 @@ class ViewerSession {
 // Returns the viewer as a single HTML file.
 std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options);
 
-// Serves the page and the session's data over HTTP while the object exists. Requests are
-// serialized, because a session answers one at a time.
+// Serves the page and the session's data over HTTP while the object exists, one request at a time.
 struct ViewerServer {
   virtual ~ViewerServer() = default;
   std::string url;  // with the random token
 };
-// `session` must outlive the server. Throws a bad-input error if the address cannot be used, or if
-// the library was built without cpp-httplib.
+// `session` must outlive the server. Throws a bad-input error if the address cannot be used.
 std::unique_ptr<ViewerServer> start_viewer_server(ViewerSession& session,
                                                   const ViewerServerOptions& options);
 

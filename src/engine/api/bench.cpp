@@ -35,8 +35,7 @@ Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Observer that requests what a capture run records: q and k after RoPE in every layer, at the last
-// position of every block of 256 tokens.
+// Requests rows like a capture: q and k after RoPE at the last position of every 256 tokens.
 class SampledRowsObserver : public Observer {
  public:
   explicit SampledRowsObserver(const Batch& batch) {
@@ -87,8 +86,7 @@ void check_bench_options(const BenchOptions& options) {
               options.ceiling_seconds);
 }
 
-// Backend decorator: forwards every step to another backend, waits for the device, and records the
-// seconds and the FLOP of each part of the pass.
+// Forwards every step to another backend, waits for it, and records seconds and FLOP of each part.
 class TimedBackend : public Backend {
  public:
   explicit TimedBackend(Backend& timed) : Backend(timed.model()), timed_(timed) {}
@@ -160,8 +158,7 @@ class TimedBackend : public Backend {
   }
   void choose_experts() override { time("router", 0.0, &Backend::choose_experts); }
   std::int64_t mlp_chunk_rows() const override { return timed_.mlp_chunk_rows(); }
-  // The CUDA backend may defer the gate/up product to apply_gate(), so both steps are counted as
-  // one part.
+  // CUDA may defer the gate/up product to apply_gate(), so both steps count as one part.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
     time("gate, up",
          product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * mlp_width()),

@@ -145,8 +145,7 @@ class IncrementalDecoder {
     read_ = ids_.size();
   }
 
-  // Adds a token and returns newly decoded text. Incomplete characters and possible prefixes of a
-  // stop string are held back.
+  // Adds a token and returns new text, without incomplete characters and prefixes of stop strings.
   std::string add(std::int32_t id) {
     ids_.push_back(id);
     held_ += decode_pending(false);
@@ -164,8 +163,7 @@ class IncrementalDecoder {
  private:
   // Number of preceding tokens to decode along with a token, because its text may depend on them.
   static constexpr std::size_t kContext = 6;
-  static constexpr std::string_view kReplacement =
-      "\uFFFD";  // U+FFFD marks bytes that form no character
+  static constexpr std::string_view kReplacement = "\uFFFD";  // for bytes that form no character
 
   // Length of the longest suffix of the text that is a proper prefix of a stop string.
   static std::size_t stop_prefix_length(const std::string& text,

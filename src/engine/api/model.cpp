@@ -1,8 +1,9 @@
 #include "qkscope/model.h"
 
 #include <algorithm>
+#include <exception>
+#include <type_traits>
 
-#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/io/json.h"
@@ -23,8 +24,7 @@ DType stored_dtype(const LoadedCheckpoint& checkpoint) {
   return stored == DType::bf16 || stored == DType::f16 ? stored : DType::f32;
 }
 
-// Returns true if RoPE uses the same frequencies for sequences of `length` and of `other`
-// positions.
+// Returns true if RoPE has the same frequencies for sequences of `length` and `other` positions.
 bool same_frequencies(const ModelConfig& model, std::int64_t length, std::int64_t other) {
   return std::all_of(model.ropes.begin(), model.ropes.end(), [&](const RopeConfig& rope) {
     if (rope.type != RopeType::dynamic && rope.type != RopeType::longrope) return true;
@@ -32,6 +32,60 @@ bool same_frequencies(const ModelConfig& model, std::int64_t length, std::int64_
     const auto b = rope_frequencies(rope, other);
     return a.inverse == b.inverse && a.attention_factor == b.attention_factor;
   });
+}
+
+// Forwards every call to another observer and records the exception that the observer throws.
+class ExceptionRecorder : public Observer {
+ public:
+  explicit ExceptionRecorder(Observer& observer) : observer_(observer) {}
+
+  bool wants(HookPoint point) const override { return forward_call(&Observer::wants, point); }
+  bool wants_derived() const override { return forward_call(&Observer::wants_derived); }
+  void begin_layer(std::int64_t layer) override { forward_call(&Observer::begin_layer, layer); }
+  Selection selection(HookPoint point) const override {
+    return forward_call(&Observer::selection, point);
+  }
+  void see(HookPoint point, ConstTensorView x) override { forward_call(&Observer::see, point, x); }
+  bool edits(HookPoint point) const override { return forward_call(&Observer::edits, point); }
+  void edit(HookPoint point, TensorView x) override { forward_call(&Observer::edit, point, x); }
+  bool keeps_on_device() const override { return forward_call(&Observer::keeps_on_device); }
+  bool keep(HookPoint point, const ActivationCopy& x) override {
+    return forward_call(&Observer::keep, point, x);
+  }
+  std::span<const std::int64_t> score_rows() const override {
+    return forward_call(&Observer::score_rows);
+  }
+
+  void rethrow_if_thrown() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  template <typename Method, typename... Arguments>
+  std::invoke_result_t<Method, Observer&, const Arguments&...> forward_call(
+      Method method, const Arguments&... arguments) const {
+    try {
+      return std::invoke(method, observer_, arguments...);
+    } catch (...) {
+      thrown_ = std::current_exception();
+      throw;
+    }
+  }
+
+  Observer& observer_;
+  mutable std::exception_ptr thrown_;
+};
+
+// Calls run(observer). Exceptions of the observer stay unchanged; others become qkscope::Error.
+template <typename Run>
+void run_with_observer(Observer& observer, Run run) {
+  ExceptionRecorder recorder(observer);
+  try {
+    run(recorder);
+  } catch (...) {
+    recorder.rethrow_if_thrown();
+    rethrow_as_error();
+  }
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class MomentConsumer {
   // merge the documents of a batch first, always in the same order.
   virtual void add(const LayerMoments& part) = 0;
   virtual void throw_non_finite(
-      const NonFiniteLocation& found) = 0;  // throws an error that names the position
+      const NonFiniteLocation& found) = 0;  // the error names the position
 };
 
 class AttentionConsumer {
@@ -108,8 +108,7 @@ class Backend {
   virtual void begin_layer(std::int64_t layer) = 0;
   // Saves the residual for the MLP norm of models with parallel residuals.
   virtual void keep_layer_input() = 0;
-  // Writes ActivationBuffer::normalized from the residual; a plain copy if the model has no such
-  // norm.
+  // Writes ActivationBuffer::normalized from the residual; a copy if the model has no such norm.
   virtual void normalize(NormSite norm) = 0;
   // Before project_qkv(), for models with latent attention.
   virtual void project_latents() = 0;
@@ -123,8 +122,7 @@ class Backend {
   // Only in layers with another mixer than attention, in place of the steps from project_qkv() to
   // project_output() or beside them. run_recurrent_mixer() also computes the states after
   // `state_rows` (ascending rows of the batch), which mixer_states() returns:
-  // MixerConfig::state_shape(), on the host, valid until the next step. A backend that lacks a
-  // mixer refuses such models when it is made.
+  // MixerConfig::state_shape(), on the host until the next step.
   virtual void run_recurrent_mixer(std::span<const std::int64_t> state_rows) = 0;
   virtual ConstTensorView mixer_states() = 0;
   virtual void project_mixer_output(ResidualAddition addition) = 0;
@@ -146,8 +144,7 @@ class Backend {
 
   virtual void project_logits() = 0;
 
-  // Drops all rows except `rows`, which is ascending. Attention still uses the keys and values of
-  // all rows.
+  // Drops all rows except `rows` (ascending). Attention still uses keys and values of all rows.
   virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
   virtual std::int64_t active_rows() const = 0;
 
@@ -159,8 +156,7 @@ class Backend {
   virtual void edit_buffer(ActivationBuffer buffer,
                            const std::function<void(TensorView)>& change) = 0;
 
-  // Copies the selected part to new device memory; the copy is complete when wait() or
-  // finish_pass() returns.
+  // Copies the selected part to new device memory, completely when wait() or finish_pass() returns.
   virtual ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) = 0;
   // Overwrites a whole buffer.
   virtual void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
@@ -174,15 +170,12 @@ class Backend {
   // Statistics functions. `request` and `sink` must stay valid until finish_pass() returns. Results
   // are delivered to the sink on the calling thread, in call order, before finish_pass() returns.
 
-  // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to
-  // sink.throw_non_finite().
+  // Accumulates moments of all rows of q, k or v; sink.throw_non_finite() gets NaN and infinity.
   virtual void add_moments(ActivationBuffer buffer, const MomentRequest& request,
                            MomentConsumer& sink) = 0;
-  // Sets whether attend() keeps the log-sum-exp and maximum of each row until the next layer. Does
-  // not affect z.
+  // Sets whether attend() keeps log-sum-exp and maximum of each row until the next layer.
   virtual void keep_row_sums(bool keep) = 0;
-  // Accumulates the attention statistics over near keys and, if requested, over all keys. Call
-  // after attend(), with keep_row_sums(true).
+  // Accumulates attention statistics; call after attend(), with keep_row_sums(true).
   virtual void add_attention_statistics(const AttentionRequest& request,
                                         AttentionConsumer& sink) = 0;
 
@@ -192,8 +185,7 @@ class Backend {
   virtual std::string describe_hardware() const = 0;  // "neon, 2 threads", "NVIDIA H200"
   virtual void wait() = 0;                            // blocks until the device is idle
   virtual std::string attention_kernel() const = 0;   // kernel of the last attend()
-  // Measures the FLOP/s of large matrix products in the activation type, for about `seconds`
-  // seconds.
+  // Measures the FLOP/s of large matrix products in the activation type, for about `seconds`.
   virtual double measure_flop_rate(double seconds) = 0;
 
  private:
@@ -210,8 +202,7 @@ struct BackendOptions {
   bool stream_weights = false;  // stream even if the weights fit
 };
 
-// Creates the backend for a device. Keeps a reference to the model. Throws a bad-input error if the
-// device is unavailable or the model does not fit.
+// Creates a backend that refers to the model. Throws a bad-input error if the model cannot run.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
 
@@ -219,8 +210,7 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 void check_model_runs_on(Device device, const ModelConfig& model);
 
 // Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws a
-// bad-input error if the list is empty or mixes device kinds, whose results differ in the last
-// bits.
+// bad-input error if the list is empty or mixes device kinds, whose results differ.
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
 // Returns the free bytes of a GPU; 0 for the CPU.
@@ -229,8 +219,7 @@ std::int64_t free_memory_bytes(Device device);
 // Throws a bad-input error unless every token id is within the embedding and no sequence is empty.
 void check_batch(const Batch& batch, const ModelConfig& model);
 
-// Returns the index of batch row `row` among the active rows `kept` (ascending; empty means all
-// rows).
+// Returns the index of batch row `row` among the active rows `kept` (ascending; empty: all rows).
 inline std::int64_t index_among_kept_rows(std::span<const std::int64_t> kept, std::int64_t row) {
   if (kept.empty()) return row;
   const auto found = std::lower_bound(kept.begin(), kept.end(), row);

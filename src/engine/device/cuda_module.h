@@ -14,7 +14,6 @@
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/linear.h"
-#include "engine/ops/statistics.h"
 #include "qkscope/experimental/log.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -22,8 +21,7 @@
 namespace qkscope {
 
 // Functions of the library that the CUDA module calls: functions with state, and operations whose
-// results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them under their
-// usual names.
+// results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them.
 struct CudaHostFunctions {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
@@ -56,8 +54,7 @@ inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const 
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
 
-// Loader of the CUDA module. The functions below do not throw; if no GPU is usable, they return the
-// reason in one line.
+// Loader of the CUDA module. These functions do not throw, but return a reason in one line.
 
 // Information from the NVIDIA driver, queried before any CUDA library is loaded.
 struct CudaDriver {

@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
@@ -33,8 +32,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Returns the number of floats that a mixture of experts needs: router outputs, gate and up of a
-// chunk, and scratch space for one expert at a time.
+// Floats of a mixture of experts: router outputs, gate and up of a chunk, scratch of one expert.
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -57,8 +55,7 @@ std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
                  mixer.gate_rank());
 }
 
-// Returns the number of bytes that a mixture of experts needs: router outputs, and inputs, gate, up
-// and gated rows of a chunk.
+// Bytes of a mixture of experts: router outputs, and inputs, gate, up and gated rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -74,8 +71,7 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
 
 // Returns the bytes of a mixer: projections, convolved q, k and v, output and its kept rows, rates,
 // decays, and chunks, which are at most twice as many as full ones. A short convolution has no
-// convolved q, k and v, but its projections are as wide as k, v and z. Gates of low rank share a
-// buffer for their latents.
+// convolved q, k and v, but projections of k, v and z. Gates of low rank share a buffer.
 std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& mixer = model.mixer;
   const auto latent = mixer.gate_rank() > 0 ? std::max(mixer.d_key, mixer.d_value) : 0;

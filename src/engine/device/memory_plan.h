@@ -72,8 +72,7 @@ class DeviceBudget {
   DeviceBudget(const ModelConfig& model, const BackendOptions& options);
 
   bool streams_weights() const { return streams_; }
-  // Throws a bad-input error if the activations do not fit; the message states the largest batch
-  // that fits.
+  // Throws a bad-input error with the largest batch that fits if the activations do not fit.
   void check_rows_fit(std::int64_t rows) const;
   // Reserves the bytes of a KV cache until release_cache(). Throws a bad-input error if the cache
   // does not fit in addition to the weights, other caches and the activations of one step.

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "base/core/dtype.h"
 #include "qkscope/model.h"
 
 namespace qkscope {

@@ -1,14 +1,9 @@
 #include "engine/forward/forward.h"
 
-#include <algorithm>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "engine/forward/derived.h"
-#include "engine/forward/hooks.h"
 
 namespace qkscope {
 namespace {

@@ -1,20 +1,79 @@
-// The forward pass over whole sequences, layer by layer.
+// The forward pass over whole sequences, layer by layer, hook points of a model, and the plan of
+// the part of the network that has to run for an observer.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "base/core/thread_pool.h"
 #include "engine/device/backend.h"
+#include "engine/ops/elementwise.h"
+#include "engine/ops/linear.h"
 #include "qkscope/forward.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
+
+// Returns all hook points of a model in firing order, including derived ones.
+std::vector<HookPoint> all_hook_points(const ModelConfig& model);
+
+// Returns true if the model has the stage in this layer.
+bool has_hook_point(const ModelConfig& model, HookPoint point);
+
+// Decides where a pass ends, and from which layer on it computes only a subset of the rows.
+class PassPlan {
+ public:
+  // First layer that runs, and whether the embedding runs. Earlier hook points do not fire.
+  struct PassStart {
+    std::int64_t layer = 0;
+    bool embeds = true;
+  };
+
+  // Throws a bad-input error if the observer selects rows or heads that do not exist.
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, PassStart start);
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
+      : PassPlan(model, observer, rows, PassStart()) {}
+  // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
+
+  // Makes every layer compute attention for all rows, to fill a KV cache.
+  void compute_all_keys_for_cache(const ModelConfig& model);
+
+  bool empty() const { return wanted_.empty(); }
+  // Returns true if no activation at or after this hook point is requested: the pass may stop.
+  bool ends_before(HookPoint point) const;
+
+  // Returns true if all rows except last_rows() are dropped at this layer, before its attention
+  // output. Layer start - 1 means before the first layer, n_layers before the final norm.
+  bool drops_rows_in(std::int64_t layer) const {
+    return !last_rows_.empty() && layer == drop_layer_;
+  }
+  const std::vector<std::int64_t>& last_rows() const { return last_rows_; }
+
+ private:
+  std::int64_t layer_index(HookPoint point) const;  // -1: embedding, n_layers: after the layers
+  std::int64_t last_attention_layer(const ModelConfig& model) const;
+  // Tries to drop rows at a layer; returns false if all rows are needed after its attention.
+  bool try_drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows);
+
+  std::int64_t n_layers_;
+  std::vector<HookPoint> wanted_;  // in firing order; the last one ends the pass
+  std::int64_t drop_layer_ = -1;
+  std::vector<std::int64_t> last_rows_;  // ascending; empty: no row is dropped
+};
 
 // Accumulates statistics of every row during a pass, by calling steps of the backend. A pass with
 // statistics runs all rows through all layers, up to the last stage that the statistics need.
 class LayerStatistics {
  public:
   virtual ~LayerStatistics() = default;
-  // Returns true if after_attention() is needed. Attention then runs in every layer, also in the
-  // last one, whose output no later layer reads.
+  // Returns true if after_attention() is needed: attention then runs in the last layer, too.
   virtual bool wants_attention() const = 0;
   virtual void before_rotation(Backend& backend,
                                std::int64_t layer) = 0;  // q, k and v are available
@@ -29,8 +88,7 @@ class LayerStatistics {
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
-// Runs a batch with a KV cache and appends keys and values to the cache; all layers run. After an
-// exception the cached lengths are unchanged.
+// Runs all layers and appends to a KV cache, whose lengths are unchanged after an exception.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
 void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics);
@@ -45,5 +103,120 @@ class NoObserver : public Observer {
   bool wants(HookPoint) const override { return false; }
   void see(HookPoint, ConstTensorView) override {}
 };
+
+// Returns the rows (d, in) of one head of a weight matrix whose heads may be in separate blocks.
+inline Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t d) {
+  const auto& [weight, bias] = linear;
+  const auto& v = weight.values;
+  const Shape strides{v.stride(v.rank() - 2), v.stride(v.rank() - 1)};
+  Linear part;
+  part.weight = {strided_view(v, weight.row_offset(head * d), {d, weight.in()}, strides),
+                 weight.scale};
+  if (!bias.empty()) part.bias.assign(bias.begin() + head * d, bias.begin() + (head + 1) * d);
+  return part;
+}
+
+// Returns heads [first, first + count) of (rows, heads, width), shape (rows, count, width).
+inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t count) {
+  const auto width = all.dim(2);
+  Tensor some({all.dim(0), count, width});
+  for (std::int64_t row = 0; row < all.dim(0); ++row)
+    std::copy_n(all.data<float>() + (row * all.dim(1) + first) * width, count * width,
+                some.data<float>() + row * count * width);
+  return some;
+}
+
+// Returns shape (rows, 1): the divisor of the norm for each row of x (rows, n).
+inline Tensor norm_scales(ConstTensorView x, NormKind kind, double eps) {
+  const auto n = x.dim(1);
+  Tensor scales({x.dim(0), 1});
+  parallel_for_ranges(x.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
+    for (auto row = begin; row < end; ++row) {
+      const float* values = x.data<float>() + row * n;
+      double mean = 0.0;
+      for (std::int64_t i = 0; kind == NormKind::layer && i < n; ++i) mean += values[i];
+      mean /= static_cast<double>(n);
+      double squares = 0.0;
+      for (std::int64_t i = 0; i < n; ++i) squares += (values[i] - mean) * (values[i] - mean);
+      scales.data<float>()[row] =
+          static_cast<float>(std::sqrt(squares / static_cast<double>(n) + eps));
+    }
+  });
+  return scales;
+}
+
+// Returns shape (rows, heads, d_model): the contribution of each head of z (rows, heads, d_head)
+// through the output projection (d_model, heads * d_head), without bias.
+inline Tensor head_contributions(ConstTensorView z, const WeightMatrix& output) {
+  const auto heads = z.dim(1);
+  const auto d = z.dim(2);
+  const auto width = output.out();
+  const auto& v = output.values;
+  Tensor results({z.dim(0), heads, width});
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const TensorView head_result(
+        results.view().bytes() + head * width * std::int64_t{sizeof(float)}, DType::f32,
+        {z.dim(0), width}, {heads * width, 1}, {});
+    const Tensor one = copy_heads(z, head, 1);
+    const WeightMatrix columns{strided_view(v, head * d * v.stride(1), {width, d}, v.strides()),
+                               output.scale};
+    linear(one.view().reshaped({z.dim(0), d}), columns, head_result);
+  }
+  return results;
+}
+
+// Returns shape (rows, heads, d_model): a copy of x (rows, d_model) per head.
+inline Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
+  const auto width = x.dim(1);
+  Tensor all({x.dim(0), heads, width});
+  for (std::int64_t i = 0; i < x.dim(0) * heads; ++i)
+    std::copy_n(x.data<float>() + i / heads * width, width, all.data<float>() + i * width);
+  return all;
+}
+
+// Returns the selected rows of a tensor (rows, heads, d_model); all rows if `rows` is empty.
+inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
+  if (rows.empty()) return copy_heads(all, 0, all.dim(1));
+  const auto width = all.dim(1) * all.dim(2);
+  Tensor some({std::ssize(rows), all.dim(1), all.dim(2)});
+  float* to = some.data<float>();
+  for (const auto row : rows) to = std::copy_n(all.data<float>() + row * width, width, to);
+  return some;
+}
+
+// q, k or v of one head, computed from an input that an observer replaced.
+struct ProjectedHead {
+  std::int64_t head;
+  Tensor values;  // (rows, d_head)
+};
+
+// Projects the heads whose input (rows, heads, d_model) differs from x (rows, d_model).
+inline std::vector<ProjectedHead> project_changed_heads(const ModelConfig& model,
+                                                        const NormWeights& norm,
+                                                        const Linear& layer, ConstTensorView x,
+                                                        ConstTensorView inputs) {
+  std::vector<ProjectedHead> projected;
+  for (std::int64_t head = 0; head < inputs.dim(1); ++head) {
+    Tensor one = copy_heads(inputs, head, 1);
+    const auto input = one.view().reshaped(x.shape());
+    if (std::memcmp(input.bytes(), x.bytes(), x.size_bytes()) == 0) continue;
+    normalize(model.norm, input, norm, model.norm_eps, input);
+    const auto d_head = layer.weight.out() / inputs.dim(1);
+    Tensor values({x.dim(0), d_head});
+    linear(input, rows_of_head(layer, head, d_head), values);
+    if (model.qkv_clip > 0.0) clip(values, model.qkv_clip);
+    projected.push_back({head, std::move(values)});
+  }
+  return projected;
+}
+
+// Writes the projected heads into q, k or v (rows, heads, d_head).
+inline void replace_heads(std::span<const ProjectedHead> projected, TensorView all) {
+  const auto d = all.dim(2);
+  for (const auto& [head, values] : projected)
+    for (std::int64_t row = 0; row < all.dim(0); ++row)
+      std::copy_n(values.data<float>() + row * d, d,
+                  all.data<float>() + (row * all.dim(1) + head) * d);
+}
 
 }  // namespace qkscope

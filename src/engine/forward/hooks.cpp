@@ -1,6 +1,3 @@
-#include "engine/forward/hooks.h"
-
-#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <string_view>
@@ -8,8 +5,8 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
+#include "engine/forward/forward.h"
 #include "engine/model/model_config.h"
-#include "engine/ops/elementwise.h"
 
 namespace qkscope {
 namespace {
@@ -347,8 +344,7 @@ bool PassPlan::ends_before(HookPoint point) const {
          (layer_index(last) == layer_index(point) && last.stage < point.stage);
 }
 
-// Returns the last layer whose attention or recurrence has to be computed; every layer up to this
-// one needs all rows.
+// Returns the last layer whose attention or recurrence must run; up to it layers need all rows.
 std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = layer_index(last);

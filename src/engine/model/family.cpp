@@ -27,8 +27,7 @@ RopeType read_rope_type(const ConfigReader& parameters) {
             parameters.where(), name);
 }
 
-// Range of valid RoPE scaling factors: far wider than in published models, but narrow enough that
-// angles cannot overflow.
+// Valid RoPE scaling factors: far wider than in published models, but angles cannot overflow.
 constexpr ConfigReader::NumberRange kFactor{1e-3, 1e6};
 constexpr ConfigReader::NumberRange kMagnitude{0.0, 1e3};
 

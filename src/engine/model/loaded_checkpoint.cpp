@@ -2,25 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <utility>
 
-#include <fmt/ranges.h>
-
-#include "base/core/convert.h"
-#include "base/core/dtype.h"
-#include "base/core/error.h"
-#include "base/core/numbers.h"
-#include "engine/ops/linear.h"
+#include "engine/model/tensor_binder.h"
 
 namespace qkscope {
 namespace {
-
-constexpr const char* kScaleEnding = "_scale_inv";
-
-bool is_float8(const TensorInfo& info) {
-  return info.stored_dtype == safetensors_name(DType::f8_e4m3);
-}
 
 std::uint64_t float32_bytes(const TensorInfo& info) {
   std::uint64_t bytes = sizeof(float);
@@ -30,14 +17,13 @@ std::uint64_t float32_bytes(const TensorInfo& info) {
 
 // Walks over the weights of a model in forward order. With a checkpoint, every tensor is looked up
 // by name and bound; without one, names and shapes are only listed.
-class WeightBinder {
+class WeightBinder : TensorBinder {
  public:
   // Tensors are listed without the prefix.
   WeightBinder(const ModelConfig& model, const TensorNaming& naming)
-      : model_(model), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
+      : TensorBinder(model, nullptr), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
-      : model_(model),
-        checkpoint_(&checkpoint),
+      : TensorBinder(model, &checkpoint),
         prefix_(check_tensor_names(model, checkpoint.names(), checkpoint.folder())) {
     for (const auto& spec : expected_tensors(model, prefix_))
       check_shape(prefix_.backbone + spec.name, spec.shape);
@@ -84,15 +70,6 @@ class WeightBinder {
   }
 
  private:
-  void check_shape(const std::string& name, const Shape& expected) const {
-    if (!checkpoint_->has(name)) return;  // a tied embedding is stored under one name
-    const auto& info = checkpoint_->info(name);
-    const bool same_rank = info.shape.size() == as_index(expected.rank());
-    if (same_rank && Shape(std::span(info.shape)) == expected) return;
-    bad_input("{}: tensor {} has shape [{}], config.json asks for {}", info.file, name,
-              fmt::join(info.shape, ", "), expected.to_string());
-  }
-
   LayerWeights bind_layer(std::size_t index) {
     const auto& names = model_.names;
     const auto at = fmt::format("{}{}.{}.", prefix_.backbone, names.layers, index);
@@ -192,11 +169,6 @@ class WeightBinder {
     }
   }
 
-  static void scale_linear(Linear& linear, double weight, double bias) {
-    linear.weight.scale *= static_cast<float>(weight);
-    for (float& value : linear.bias) value *= static_cast<float>(bias);
-  }
-
   // Mamba 2 checkpoints store the channels in the order v, k, q; returns them in the order q, k, v.
   std::vector<float> reorder_channels_to_qkv(const std::vector<float>& x,
                                              std::int64_t per_channel) const {
@@ -247,8 +219,7 @@ class WeightBinder {
     w.a = bind_linear(at + names.a, c.decays(), in_ranks ? c.d_key : d, false);
   }
 
-  // Returns (taps, channels), read from one tensor (channels, 1, taps) or from one each for q, k,
-  // v.
+  // Returns (taps, channels), from one tensor (channels, 1, taps) or from one each of q, k and v.
   std::vector<float> bind_convolution(const std::string& at) {
     const auto& c = model_.mixer;
     const auto& names = prefix_.mixer.convolutions;
@@ -411,8 +382,8 @@ class WeightBinder {
     }
     Linear one;
     if (names.mxfp4) {
-      const auto blocks =
-          slice_first_dimension(read_bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      // (out, in / 32, 16)
+      const auto blocks = slice_first_dimension(read_bytes(name + "_blocks"), expert);
       one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
       one.weight.block_scales = slice_first_dimension(read_bytes(name + "_scales"), expert);
     } else {
@@ -441,30 +412,6 @@ class WeightBinder {
     if (model_.experts.bias) list_if_no_checkpoint(name + "_bias", {count, out});
   }
 
-  // Returns slice `index` of the first dimension: shape (a, ...) becomes (...).
-  static ConstTensorView slice_first_dimension(ConstTensorView all, std::int64_t index) {
-    Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
-                  : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
-                                    : Shape{all.dim(1), all.dim(2), all.dim(3)};
-    return all.rows(index, index + 1).reshaped(shape);
-  }
-
-  // Returns `count` rows of a linear layer: rows first, first + step, and so on.
-  static Linear select_rows(const Linear& all, std::int64_t first, std::int64_t count,
-                            std::int64_t step = 1) {
-    if (all.weight.values.empty()) return {};
-    const auto rows = [&](ConstTensorView v) {
-      return strided_view(v, first * v.stride(0), {count, v.dim(1)},
-                          {step * v.stride(0), v.stride(1)});
-    };
-    Linear part;
-    part.weight = {rows(all.weight.values), all.weight.scale};
-    if (all.weight.is_mxfp4()) part.weight.block_scales = rows(all.weight.block_scales);
-    for (std::int64_t i = 0; i < count && !all.bias.empty(); ++i)
-      part.bias.push_back(all.bias[as_index(first + i * step)]);
-    return part;
-  }
-
   // The file stores alpha_p and alpha_n of xIELU before the softplus.
   XieluWeights bind_xielu(const std::string& at) {
     const auto number = [&](const char* name, const Shape& shape) {
@@ -483,119 +430,7 @@ class WeightBinder {
             .eps = static_cast<float>(number(".eps", {}))};
   }
 
-  // Returns rows [first, first + count) of each of `blocks` equal blocks of rows, as a strided
-  // view.
-  static Linear select_row_blocks(const Linear& all, std::int64_t blocks, std::int64_t first,
-                                  std::int64_t count) {
-    if (all.weight.values.empty()) return {};
-    const auto& v = all.weight.values;
-    const auto rows = v.dim(0) / blocks;
-    const auto stride = v.stride(0);
-    Linear part;
-    part.weight = {strided_view(v, first * stride, {blocks, count, v.dim(1)},
-                                {rows * stride, stride, v.stride(1)}),
-                   all.weight.scale};
-    for (std::int64_t block = 0; block < blocks && !all.bias.empty(); ++block) {
-      const auto begin = all.bias.begin() + block * rows + first;
-      part.bias.insert(part.bias.end(), begin, begin + count);
-    }
-    return part;
-  }
-
-  Linear bind_linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
-    const bool flip = model_.names.transposed;
-    auto weight = bind_matrix(name + ".weight", flip ? Shape{in, out} : Shape{out, in});
-    if (flip && !weight.values.empty()) weight.values = transposed_view(weight.values);
-    return {weight, bias ? bind_vector(name + ".bias", {out}) : std::vector<float>{}};
-  }
-
-  static ConstTensorView transposed_view(ConstTensorView v) {
-    return strided_view(v, 0, {v.dim(1), v.dim(0)}, {1, v.dim(1)});
-  }
-
-  ConstTensorView read_bytes(const std::string& name) const {
-    const auto values = checkpoint_->tensor(name);
-    if (values.dtype() != DType::u8)
-      bad_input("{}: tensor {} is {}, expected bytes (uint8) of MXFP4",
-                checkpoint_->info(name).file, name, dtype_name(values.dtype()));
-    return values;
-  }
-
-  // Without a checkpoint, adds the tensor to the list of expected tensors and returns true.
-  bool list_if_no_checkpoint(const std::string& name, const Shape& shape) {
-    if (checkpoint_ == nullptr) specs_.push_back({name, shape});
-    return checkpoint_ == nullptr;
-  }
-
-  WeightMatrix bind_matrix(const std::string& name, const Shape& shape) {
-    return list_if_no_checkpoint(name, shape) ? WeightMatrix{} : read_matrix(name);
-  }
-
-  WeightMatrix read_matrix(const std::string& name) const {
-    const auto values = checkpoint_->tensor(name);
-    if (!is_floating(values.dtype()))
-      bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
-                checkpoint_->info(name).file, name, dtype_name(values.dtype()));
-    if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
-    const auto scale = name + kScaleEnding;
-    check_scales(name, scale);
-    if (!model_.fp8_block.empty())
-      return {checkpoint_->dequantized_float8(name, scale, model_.fp8_block), 1.0f};
-    return {values, read_vector(scale).front()};
-  }
-
-  // Checks that an FP8 tensor has one scale, or one scale per block.
-  void check_scales(const std::string& name, const std::string& scale) const {
-    if (!checkpoint_->has(scale))
-      bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_->info(name).file, name,
-                scale);
-    const auto& info = checkpoint_->info(scale);
-    if (model_.fp8_block.empty()) {
-      const auto count = checkpoint_->tensor(scale).size();
-      if (count != 1)
-        bad_input("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
-                  count);
-      return;
-    }
-    const auto expected = scales_shape(checkpoint_->info(name).shape, model_.fp8_block);
-    if (info.shape != expected)
-      bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
-                scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),
-                fmt::join(model_.fp8_block, " x "));
-  }
-
-  std::vector<float> bind_vector(const std::string& name, const Shape& shape) {
-    return list_if_no_checkpoint(name, shape) ? std::vector<float>{} : read_vector(name);
-  }
-
-  std::vector<float> read_vector(const std::string& name) const {
-    const auto values = checkpoint_->tensor(name);
-    std::vector<float> floats(as_index(values.size()));
-    convert_to_float32(values, floats);
-    return floats;
-  }
-
-  // Binds a norm of the residual stream; an empty name means that the model has no such norm.
-  NormWeights bind_norm(const std::string& at, const std::string& name) {
-    return name.empty() ? NormWeights{} : bind_norm(at + name, model_.d_model, model_.norm_bias);
-  }
-
-  NormWeights bind_norm(const std::string& name, std::int64_t width, bool bias) {
-    NormWeights norm;
-    if (model_.norm_weight)
-      norm.weight = bind_vector(name + ".weight", {width});
-    else
-      norm.weight.assign(as_index(width), 1.0f);
-    if (model_.norm_adds_one)
-      for (float& weight : norm.weight) weight += 1.0f;
-    if (bias) norm.bias = bind_vector(name + ".bias", {width});
-    return norm;
-  }
-
-  const ModelConfig& model_;
-  const Checkpoint* checkpoint_ = nullptr;  // null: names and shapes are listed
   TensorNaming prefix_;
-  std::vector<TensorSpec> specs_;
 };
 
 }  // namespace

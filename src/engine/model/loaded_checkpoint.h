@@ -1,5 +1,4 @@
-// A loaded checkpoint: the configuration, the names and shapes of all tensors, and the weights as
-// views into the mapped files.
+// A loaded checkpoint: configuration, names and shapes of tensors, and weights as views of files.
 #pragma once
 
 #include <string>
@@ -26,8 +25,7 @@ LoadedCheckpoint load_model(const std::string& folder);
 LoadedCheckpoint load_model(const std::string& folder, const Json& overrides);
 
 // Checks all names and shapes and binds the weights. Matrices stay views of the mapped file; norms
-// and biases are converted to float32. Norms that multiply by 1 + weight are stored with the 1
-// already added.
+// (with the 1 added if they multiply by 1 + weight) and biases become float32.
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
 // Checks names, shapes and types against the configuration without reading weights. Returns the
@@ -35,8 +33,7 @@ ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint
 std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
 // Weight rewrites of TransformerLens that preserve next-token probabilities, in float32 on copies
-// that the model owns. Each function throws a bad-input error for models whose probabilities it
-// would change.
+// that the model owns. They throw a bad-input error if probabilities would change.
 
 // Moves norm weights into the matrices that read the normalised vectors: q, k, v, gate, up, router,
 // experts and output embedding. The norms then multiply by one. Readers of a LayerNorm are centred,

@@ -38,8 +38,7 @@ std::optional<double> as_number(const Json& value) {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-// Converts every element of a list; fails if the value is not a list or an element cannot be
-// converted.
+// Converts every element; fails if the value is not a list or an element cannot be converted.
 template <typename Convert>
 auto read_config_list(const ConfigReader& config, const std::string& key,
                       const std::string& expected, Convert convert) {
@@ -102,8 +101,7 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
     quantization.fail("weight_block_size", "numbers of rows and columns, as [128, 128]");
 }
 
-// Limits the widths so that parameter counts fit into int64: a layer has up to seven width x width
-// matrices.
+// Limits widths so that parameter counts fit into int64: a layer has seven matrices at most.
 void check_matrix_widths(const ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kWidest = 1 << 24;
   const auto check = [&](const char* what, std::int64_t width) {

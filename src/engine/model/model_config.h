@@ -69,7 +69,6 @@ std::string list_layers(const ModelConfig& model, bool attention);
 // Logs which layers have no attention, once per distinct list; logs nothing if all layers have it.
 void log_layers_without_attention(const ModelConfig& model);
 
-// One supported model_type.
 struct FamilySpec {
   std::string_view model_type;  // value of model_type in config.json
   std::string_view models;      // common names of the models
@@ -77,8 +76,7 @@ struct FamilySpec {
 };
 
 std::span<const FamilySpec> supported_families();
-// Returns true if parse_model_config() supports the model_type, on its own or in a multimodal
-// model.
+// Returns true if parse_model_config() supports the model_type, alone or in a multimodal model.
 bool is_supported_family(const std::string& model_type);
 
 // Defaults of the Llama configuration that most families start from.
@@ -144,8 +142,7 @@ void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, do
 // Qwen: if use_sliding_window is set, sliding_window applies to layers >= max_window_layers.
 void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
 
-// Reads the number of experts, the experts per token, and their width. Enables experts in all
-// layers, with the tensor names that most families use.
+// Reads number, choice per token and width of experts; enables them in all layers.
 struct ExpertsDefaults {
   std::int64_t count;
   std::int64_t per_token;
@@ -155,22 +152,19 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Call after read_experts(). Read the settings of a router with sigmoid scores and selection bias,
-// and of shared experts.
+// Call after read_experts(). Read a router with sigmoid scores and selection bias; shared experts.
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name, double scale = 1.0);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
-// Call after read_experts(). Read the expert groups to which a router is limited, and the number of
-// dense layers before the layers with experts.
+// Call after read_experts(). Read the expert groups of a router, and the number of dense layers.
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
                              const char* key = "first_k_dense_replace");
 
-// Reads decoder_sparse_step and mlp_only_layers: the layers with experts. Call after
-// read_experts().
+// Call after read_experts(). Reads layers with experts: decoder_sparse_step and mlp_only_layers.
 void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
 
 // Sets the mixer of a layer and removes its position encoding.

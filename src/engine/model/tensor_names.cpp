@@ -38,8 +38,7 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the naming scheme that the first layers with experts and with an MLP use; the first known
-// one if none fits.
+// Returns the naming of the first layers with experts and with an MLP; the first one if none fits.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;
@@ -60,8 +59,7 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
   return spellings.front();
 }
 
-// Returns the naming scheme of the first layers with a mixer that keeps a state and with attention:
-// the one whose norms and convolution are present.
+// Returns the naming of mixers whose norms and convolution are present in the first such layers.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
   const auto has_weight = [&](Mixer mixer, const std::string& name) {

@@ -49,8 +49,7 @@ std::vector<double> mean_row(Tensor& matrix) {
   return mean;
 }
 
-// Subtracts the mean from each column and the bias of a (d_model, n) or (vocabulary, d_model)
-// layer.
+// Subtracts the mean from columns and bias of a (d_model, n) or (vocabulary, d_model) layer.
 void center_columns(Linear& linear, LoadedCheckpoint& model) {
   if (linear.weight.values.empty()) return;
   Tensor& values = make_float32_copy(linear.weight, model);
@@ -63,8 +62,7 @@ void center_columns(Linear& linear, LoadedCheckpoint& model) {
   subtract_mean(linear.bias);
 }
 
-// Value bias folding: b_O += W_O b_V, where query heads of a group repeat the bias of their value
-// head.
+// Value bias folding: b_O += W_O b_V; query heads of a group repeat the bias of their value head.
 void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   const auto values = to_float32(layer.o.weight);  // (d_model, n_heads * d_head)
   std::vector<float> bias;                         // (n_heads * d_head)

@@ -153,12 +153,10 @@ class HistogramBounds {
   double held_[keys::kBins + 1] = {};  // cumulative mass
 };
 
-// Variants of the keys of one key head, shared by the query heads of its group: quantised keys, and
-// masks of the keys that an eviction policy keeps.
+// Variants of the keys of one key head: quantised keys, and masks of keys that a policy keeps.
 struct KeyVariants {
   std::vector<std::vector<float>> replaced;  // (replacements) of (keys, dim)
-  std::vector<std::vector<float>>
-      kept;  // (kept sets) masks of (keys), 1 or 0; empty if the rule needs none
+  std::vector<std::vector<float>> kept;      // (kept sets) masks of (keys), 1 or 0, or empty
 };
 
 static_assert(keys::kBins == kMassBins);

@@ -269,8 +269,7 @@ struct EditedPattern {
   bool changed = false;        // differs from the unedited row
 };
 
-// Computes the unedited pattern of a row, then applies the edited scores and the edited pattern,
-// each of shape (keys) or empty.
+// Computes the pattern of a row, then applies edited scores and pattern, each (keys) or empty.
 EditedPattern compute_edited_pattern(const AttentionInput& input, std::int64_t head,
                                      std::int64_t row, std::span<const float> scores,
                                      std::span<const float> pattern) {

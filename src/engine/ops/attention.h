@@ -1,12 +1,16 @@
-// Causal attention over packed sequences, with an optional sliding window.
+// Causal attention over packed sequences, with an optional sliding window, and statistics over the
+// rows of a batch; the CUDA counterparts of the statistics are in device/cuda/statistics.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "engine/ops/row_kernels.h"
+#include "engine/statistics/attention_sums.h"
+#include "engine/statistics/moments.h"
 #include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 
@@ -26,8 +30,7 @@ struct AttentionInput {
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before masking; 0: no cap
   // Packed keys and values of a KV cache. If set, attention() ignores k and v.
   const PackedKeyValues* packed = nullptr;
-  std::span<const float> sinks =
-      {};  // (n_heads) learned sink: an additional score without a value in each softmax
+  std::span<const float> sinks = {};  // (n_heads) learned score without a value in each softmax
 };
 
 // z (queries, n_heads, d_value) = softmax(scale q kᵀ, capped and masked) v. Works block by block
@@ -36,8 +39,7 @@ struct AttentionInput {
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 
-// Returns the batch row of a query. `queries` lists the batch rows of all queries in ascending
-// order; if empty, every row is a query.
+// Returns the batch row of a query. `queries`: rows of all queries, ascending; empty: every row.
 inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_t> queries) {
   return queries.empty() ? query : queries[static_cast<std::size_t>(query)];
 }
@@ -83,5 +85,28 @@ void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t
 // recomputed for comparison, because a second square of scores may not fit into memory.
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z);
+
+// Inputs of attention, and the softmax maximum and sum that attention returned for each row.
+struct AttentionStatisticsInput {
+  AttentionInput input;                            // every row is a query
+  std::span<const rows::RunningSoftmax> row_sums;  // (rows, n_heads), from attention()
+  std::span<const std::int32_t> ids;               // (rows) token ids
+};
+
+// Computes the attention statistics of one layer over near keys and all keys, summed over the rows
+// of each document, head and bucket. Scores are bit-identical to those in attention(), except those
+// of equal tokens, which are separate dot products. Sums are float64 in a fixed order.
+LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& attended,
+                                                const AttentionRequest& request);
+
+struct DocumentMoments {
+  LayerMoments moments;
+  std::optional<std::int64_t> bad_head;  // first head with NaN or infinity, if any
+};
+
+// Computes the moments of one sequence of x (rows, heads, dim) in float64 around the means of
+// chunks of at most 256 rows. The bits do not depend on other sequences.
+DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequence,
+                                         const MomentRequest& request);
 
 }  // namespace qkscope

@@ -2,16 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
 #include "base/core/convert.h"
+#include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/row_kernels.h"
+
+#if QKSCOPE_SLEEF
+// sleef.h declares FMA variants only if FP_FAST_FMA is defined; the library always has them.
+#ifndef FP_FAST_FMA
+#define FP_FAST_FMA
+#endif
+#include <sleef.h>
+#endif
 
 namespace qkscope {
 namespace {
@@ -53,6 +62,118 @@ void for_each_norm_range(ConstTensorView x, std::span<const float> weight, doubl
                                                   end - begin, n, static_cast<float>(eps)},
                                   y.data<float>() + begin * n);
                       });
+}
+
+constexpr std::int64_t kRowsPerTask = 64;
+
+// Returns theta^(2i / dim) with one float32 rounding per step, like PyTorch.
+std::vector<float> theta_powers(double theta, std::int64_t dim) {
+  std::vector<float> powers(static_cast<std::size_t>(dim / 2));
+  for (std::size_t i = 0; i < powers.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    powers[i] = power(static_cast<float>(theta), exponent);
+  }
+  return powers;
+}
+
+std::vector<float> inverse_frequencies(double theta, std::int64_t dim) {
+  auto inverse = theta_powers(theta, dim);
+  for (float& value : inverse) value = 1.0f / value;
+  return inverse;
+}
+
+RopeFrequencies linear(const RopeConfig& rope) {
+  auto inverse = inverse_frequencies(rope.theta, rope.dim);
+  for (float& value : inverse) value /= static_cast<float>(rope.factor);
+  if (rope.type == RopeType::proportional)
+    std::fill(inverse.begin() + rope.rotated_pairs, inverse.end(), 0.0f);
+  return {inverse, 1.0f};
+}
+
+RopeFrequencies dynamic_rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  if (length <= rope.max_positions) return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
+  const auto factor = static_cast<float>(rope.factor);
+  const float stretch =
+      factor * static_cast<float>(length) / static_cast<float>(rope.max_positions) -
+      (factor - 1.0f);
+  const double exponent = static_cast<double>(rope.dim) / static_cast<double>(rope.dim - 2);
+  const float theta = static_cast<float>(rope.theta) *
+                      static_cast<float>(std::pow(static_cast<double>(stretch), exponent));
+  return {inverse_frequencies(theta, rope.dim), 1.0f};
+}
+
+double yarn_attention_factor(const RopeConfig& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  const auto mscale = [&](double scale) {
+    return rope.factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1.0;
+  };
+  if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0)
+    return mscale(rope.mscale) / mscale(rope.mscale_all_dim);
+  return mscale(1.0);
+}
+
+RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
+  // YaRN: returns the dimension that completes `rotations` full turns within the original context.
+  const auto correction_dim = [&](double rotations) {
+    return static_cast<double>(rope.dim) *
+           std::log(static_cast<double>(rope.original_max) / (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(rope.theta));
+  };
+  double low = correction_dim(rope.beta_fast);
+  double high = correction_dim(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rope.dim - 1));
+  if (low == high) high += 0.001;
+
+  auto inverse = theta_powers(rope.theta, rope.dim);
+  for (std::size_t i = 0; i < inverse.size(); ++i) {
+    const float extrapolated = 1.0f / inverse[i];
+    const float interpolated = 1.0f / (static_cast<float>(rope.factor) * inverse[i]);
+    const float ramp = std::clamp(
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f,
+        1.0f);
+    const float keep = 1.0f - ramp;
+    inverse[i] = interpolated * (1.0f - keep) + extrapolated * keep;
+  }
+  return {inverse, static_cast<float>(yarn_attention_factor(rope))};
+}
+
+RopeFrequencies llama3_frequencies(const RopeConfig& rope) {
+  const auto factor = static_cast<float>(rope.factor);
+  const auto original = static_cast<double>(rope.original_max);
+  const auto longest = static_cast<float>(original / rope.low_freq_factor);
+  const auto shortest = static_cast<float>(original / rope.high_freq_factor);
+  auto inverse = inverse_frequencies(rope.theta, rope.dim);
+  for (float& value : inverse) {
+    const float wavelength = static_cast<float>(2.0 * std::numbers::pi) / value;
+    if (wavelength > longest) {
+      value /= factor;
+    } else if (wavelength >= shortest) {
+      const float smooth =
+          (static_cast<float>(original) / wavelength - static_cast<float>(rope.low_freq_factor)) /
+          static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
+      value = (1.0f - smooth) * value / factor + smooth * value;
+    }
+  }
+  return {inverse, 1.0f};
+}
+
+RopeFrequencies longrope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  const auto& factors = length > rope.original_max ? rope.long_factor : rope.short_factor;
+  auto inverse = theta_powers(rope.theta, rope.dim);
+  for (std::size_t i = 0; i < inverse.size(); ++i)
+    inverse[i] = 1.0f / (static_cast<float>(factors[i]) * inverse[i]);
+  double attention = 1.0;
+  if (rope.attention_factor)
+    attention = *rope.attention_factor;
+  else if (rope.factor > 1.0)
+    attention =
+        std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_max)));
+  return {inverse, static_cast<float>(attention)};
 }
 
 }  // namespace
@@ -168,6 +289,88 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
       rows::scale(q.data<float>() + (first + i) * width, width, factor);
     });
   }
+}
+
+float power(float base, float exponent) {
+#if QKSCOPE_SLEEF
+  static const bool fused = std::ranges::any_of(cpu_targets(), has_fused_multiply_add);
+  return fused ? Sleef_powf1_u10purecfma(base, exponent) : Sleef_powf1_u10purec(base, exponent);
+#else
+  return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+#endif
+}
+
+bool power_uses_sleef() {
+  return QKSCOPE_SLEEF != 0;
+}
+
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  return translate_exceptions([&]() -> RopeFrequencies {
+    switch (rope.type) {
+      case RopeType::standard:
+        return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
+      case RopeType::linear:
+      case RopeType::proportional:
+        return linear(rope);
+      case RopeType::dynamic:
+        return dynamic_rope_frequencies(rope, length);
+      case RopeType::yarn:
+        return yarn_frequencies(rope);
+      case RopeType::llama3:
+        return llama3_frequencies(rope);
+      case RopeType::longrope:
+        return longrope_frequencies(rope, length);
+    }
+    assertion_failed("known rope type", __FILE__, __LINE__);
+  });
+}
+
+RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences) {
+  const auto half = rope.dim / 2;
+  const auto rows = sequences.empty() ? 0 : sequences.back().begin + sequences.back().length;
+  RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
+  for (const auto& sequence : sequences) {
+    auto frequencies = rope_frequencies(rope, sequence.end());
+    if (rope.reversed)
+      for (float& inverse : frequencies.inverse) inverse = -inverse;
+    parallel_for_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+      for (auto row = first; row < end; ++row) {
+        const auto at = (sequence.begin + row) * half;
+        rows::compute_rotary_cos_sin(static_cast<float>(sequence.past + row),
+                                     frequencies.inverse.data(), half, frequencies.attention_factor,
+                                     table.cos.data<float>() + at, table.sin.data<float>() + at);
+      }
+    });
+  }
+  return table;
+}
+
+void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std::int64_t first) {
+  const auto rows = x.dim(0);
+  const auto heads = x.dim(1);
+  const auto d_head = x.dim(2);
+  const auto half = table.cos.dim(1);
+  QKSCOPE_ASSERT(x.is_contiguous() && table.cos.dim(0) == rows && first + 2 * half <= d_head);
+  parallel_for_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    for (auto row = begin; row < end; ++row)
+      for (std::int64_t head = 0; head < heads; ++head)
+        rows::rotate(x.data<float>() + (row * heads + head) * d_head + first,
+                     table.cos.data<float>() + row * half, table.sin.data<float>() + row * half,
+                     half, interleaved);
+  });
+}
+
+void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim) {
+  QKSCOPE_ASSERT(x.is_contiguous() && begin + dim <= x.dim(2));
+  parallel_for_ranges(x.dim(0) * x.dim(1), kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+    std::vector<float> pairs(static_cast<std::size_t>(dim));
+    for (auto head = first; head < end; ++head) {
+      float* const values = x.data<float>() + head * x.dim(2) + begin;
+      std::copy_n(values, dim, pairs.data());
+      for (std::size_t i = 0; i < pairs.size(); ++i)
+        values[i % 2 * (pairs.size() / 2) + i / 2] = pairs[i];
+    }
+  });
 }
 
 }  // namespace qkscope

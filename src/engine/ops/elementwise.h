@@ -27,8 +27,7 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 // RMSNorm: y = x / sqrt(mean(x²) + eps) * weight over the last dimension n; x and y may alias.
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y);
 
-// LayerNorm: y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; x and
-// y may alias, and the bias may be empty.
+// LayerNorm: y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, or no bias; x, y may alias.
 void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
 
 // Applies a norm of the given kind; copies x if the norm is empty. x and y may alias.
@@ -42,8 +41,7 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
 void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
                     TensorView out);
 
-// Ungated MLP: x = activation(x), in place. `xielu` holds the parameters of xIELU; other
-// activations ignore it.
+// Ungated MLP: x = activation(x), in place. Activations other than xIELU ignore `xielu`.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);
 
 // Clips values: x = min(max(x, -limit), limit); limit > 0.
@@ -83,8 +81,7 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std:
 void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim);
 
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
-// position 131,072 one ULP of a frequency is up to 0.008 rad. Builds with SLEEF are bit-identical
-// to PyTorch; other builds round correctly.
+// position 131,072 one ULP of a frequency is up to 0.008 rad. Builds without SLEEF round correctly.
 float power(float base, float exponent);
 
 bool power_uses_sleef();

@@ -73,8 +73,7 @@ double measure_peak_flop_rate(double seconds);
 
 // Products of a few rows of x with weights in their stored layout, as in token-by-token generation.
 // Weights are read once and not packed, because memory bandwidth is the bottleneck. Every element
-// is bit-identical to gemm::multiply(): one FMA chain in ascending order, split at
-// gemm::depth_block_size.
+// is bit-identical to gemm::multiply().
 namespace qkscope::gemv {
 
 // Largest number of rows for which gemv is faster than a product with packed operands.

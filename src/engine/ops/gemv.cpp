@@ -1,5 +1,4 @@
-// Kernels of gemv::multiply in gemm.h: y[r][o] = sum over k of x[r][k] w[o][k], k ascending, one
-// FMA per term.
+// Kernels of gemv::multiply in gemm.h: y[r][o] = sum over ascending k of x[r][k] w[o][k], by FMA.
 //
 // Layout: x (rows, in) contiguous; weights (out, in) as stored, float32, float16 or bfloat16; y
 // (rows, out) with y_stride. Other storage is converted to float32 group by group.
@@ -196,8 +195,7 @@ HWY_EXPORT(multiply_tile_kernel);
 
 namespace {
 
-// Prefetch distance into the L2 cache. The weight rows of a tile are short streams that end before
-// the hardware prefetcher recognises them.
+// Prefetch distance (L2): rows of a tile end before the hardware prefetcher recognises them.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{64} << 10;  // bytes
 
 // Destination of a tile. The last tile may have fewer than kTile outputs: it is computed in full,
@@ -260,8 +258,7 @@ void multiply_stored_weights(const WeightProduct& product, std::int64_t first, s
   output.store();
 }
 
-// Computes up to kGroup outputs with weights that need conversion: FP8, MXFP4, or (in, out)
-// storage.
+// Computes up to kGroup outputs with weights to convert: FP8, MXFP4, or (in, out) storage.
 void multiply_widened_weights(const WeightProduct& product, std::int64_t first,
                               std::int64_t count) {
   thread_local ScratchFloats memory;

@@ -64,15 +64,13 @@ struct KlDivergenceSums {
   float highest;     // maximum of the replaced scores
   float sum;         // sum of exp(replaced - highest)
 };
-// Compares the attention scores of one query for the original keys with its scores for the replaced
-// keys.
+// Compares the attention scores of one query for original and for replaced keys.
 KlDivergenceSums compute_kl_divergence_sums(const float* p, const float* scores,
                                             const float* replaced, std::int64_t keys);
 
 // Input of the online softmax of attention: scores of one block of keys for `columns` queries, the
-// column count of the gemm.h tile. A column is one query of one head. Key indices count from the
-// start of the block: column c sees keys [first[c], end[c]), and every column sees [all_first,
-// all_end).
+// column count of the gemm.h tile. A column is one query of one head. Keys count from the start of
+// the block: column c sees [first[c], end[c]), and all see [all_first, all_end).
 struct ScorePanel {
   float* scores;  // (keys, columns) scores; replaced by weights
   std::int64_t keys;

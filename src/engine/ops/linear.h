@@ -19,8 +19,7 @@
 namespace qkscope {
 
 // Linear layer: x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends
-// only on the same row of x; its bits depend neither on the number of rows nor on the number of
-// threads.
+// only on the same row of x; its bits do not depend on the numbers of rows and threads.
 void linear(ConstTensorView x, const Linear& layer, TensorView y);
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 

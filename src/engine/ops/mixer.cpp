@@ -9,6 +9,7 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/elementwise.h"
+#include "engine/ops/gemm.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/row_kernels.h"
 
@@ -134,8 +135,7 @@ void add_skip_connection(const MixerInput& input, ConstTensorView qkv, TensorVie
 }
 
 // Multiplies output (rows, value_heads, d_value) by silu(z) or sigmoid(z), before or after an
-// RMSNorm of every value head, with the same weights, or of every group of Mamba 2, with weights of
-// its own.
+// RMSNorm of every value head, with shared weights, or of every group of Mamba 2, with own ones.
 void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView output) {
   const auto& c = input.config;
   const auto& weights = input.weights.norm;
@@ -204,6 +204,228 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
   multiply_elements(flat, after);
 }
 
+constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
+
+// A matrix with `stride` floats between rows, or its transpose.
+struct MatrixOperand {
+  const float* values;
+  std::int64_t stride;
+  bool transposed = false;
+};
+
+// Operands of a matrix product (rows, columns) = left (rows, depth) times right (depth, columns).
+struct MatrixProduct {
+  MatrixOperand left;
+  MatrixOperand right;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t depth;
+};
+void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t stride) {
+  thread_local ScratchFloats left_memory;
+  thread_local ScratchFloats right_memory;
+  const auto tile = gemm::tile_shape();
+  float* const left = left_memory.floats(gemm::round_up(p.rows, tile.rows) * p.depth);
+  float* const right = right_memory.floats(gemm::round_up(p.columns, tile.columns) * p.depth);
+  (p.left.transposed ? gemm::pack_left_operand_transposed : gemm::pack_left_operand)(
+      {p.left.values, p.left.stride, p.rows, p.depth}, left);
+  (p.right.transposed ? gemm::pack_right_operand : gemm::pack_right_operand_transposed)(
+      {p.right.values, p.right.stride, p.columns, p.depth}, right);
+  gemm::multiply({left, right, p.rows, p.columns, p.depth}, add, c, stride);
+}
+
+// Recurrence of one value head over one sequence. Row indices within a chunk count from the start
+// of the chunk, which may lie in an earlier pass.
+class HeadRecurrence {
+ public:
+  HeadRecurrence(const LinearRecurrenceInput& input, std::int64_t head, TensorView output)
+      : input_(input),
+        corrects_(input.config.kind == Mixer::gated_delta),
+        heads_(input.config.value_heads),
+        head_(head),
+        d_k_(input.config.d_key),
+        d_v_(input.config.d_value),
+        stride_(input.config.channels()),
+        q_(input.qkv.data<float>() + head / (heads_ / input.config.key_heads) * d_k_),
+        k_(q_ + input.config.key_width()),
+        v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
+        output_(output.data<float>() + head * d_v_) {
+    thread_local ScratchFloats memory;
+    state_ = memory.floats(recurrence_head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
+    keys_ = state_ + d_k_ * d_v_;
+    written_ = keys_ + kChunk * d_k_;
+    log_decays_ = written_ + kChunk * d_v_;
+    decayed_ = log_decays_ + kChunk;
+    k_k_ = decayed_ + kChunk * d_k_;
+    q_k_ = k_k_ + kChunk * kChunk;
+  }
+
+  void run(std::int64_t number, const MixerStates& states) {
+    const auto& sequence = input_.sequences[as_index(number)];
+    const auto floats = recurrence_head_floats(input_.config);
+    const bool goes_on = sequence.past > 0 && input_.past != nullptr;
+    if (goes_on)
+      std::copy_n(input_.past->heads.data<float>() + (sequence.slot * heads_ + head_) * floats,
+                  floats, state_);
+    else
+      std::fill_n(state_, floats, 0.0f);
+    const auto& wanted_rows = input_.state_rows;
+    auto wanted = std::ranges::lower_bound(wanted_rows, sequence.begin) - wanted_rows.begin();
+    auto old = goes_on ? sequence.past % kChunk : 0;  // rows of the chunk that were run before
+    const auto end = sequence.begin + sequence.length;
+    for (auto first = sequence.begin; first < end;) {
+      const auto total = std::min(kChunk, old + end - first);
+      run_chunk(first - old, old, total);
+      first += total - old;
+      for (; wanted < std::ssize(wanted_rows) && wanted_rows[as_index(wanted)] < first; ++wanted)
+        write_state(total - (first - 1 - wanted_rows[as_index(wanted)]),
+                    states.rows.data<float>() + (wanted * heads_ + head_) * d_k_ * d_v_);
+      if (total == kChunk) write_state(kChunk, state_);
+      old = total % kChunk;
+    }
+    if (states.memory != nullptr)
+      std::copy_n(state_, floats,
+                  states.memory->heads.data<float>() + (number * heads_ + head_) * floats);
+  }
+
+ private:
+  // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With cumulated
+  // log decays c, the rows of written values w solve
+  //   w_i = b_i (v_i - e^{c_i} Sᵀ k_i - sum over j < i of e^{c_i - c_j} (k_i·k_j) w_j),
+  // or are w_i = b_i v_i in Mamba 2, and
+  //   output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
+  void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    load_chunk(origin, old, total);
+    const auto count = total - old;
+    const MatrixOperand k{keys_ + old * d_k_, d_k_};
+    const MatrixOperand q{q_ + (origin + old) * stride_, stride_};
+    const MatrixOperand all_k{keys_, d_k_, true};
+    float* const output = output_ + (origin + old) * heads_ * d_v_;
+    if (corrects_) {
+      multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
+      multiply_matrices({k, all_k, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+    }
+    multiply_matrices({q, {state_, d_v_}, count, d_v_, d_k_}, false, output, heads_ * d_v_);
+    multiply_matrices({q, all_k, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
+    for (auto i = old; i < total; ++i) solve_row(origin + i, i, total);
+    multiply_matrices({{q_k_ + old * kChunk, kChunk}, {written_, d_v_}, count, d_v_, total}, true,
+                      output, heads_ * d_v_);
+  }
+
+  void solve_row(std::int64_t row, std::int64_t i, std::int64_t total) {
+    std::array<float, kChunk> exponents;
+    for (std::int64_t j = 0; j <= i; ++j)
+      exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
+    float* const q_k = q_k_ + i * kChunk;
+    rows::multiply_by_exp(q_k, exponents.data(), i + 1);
+    std::fill(q_k + i + 1, q_k + total, 0.0f);
+    const float rate = input_.rates.data<float>()[row * heads_ + head_];
+    const auto decay = static_cast<float>(std::exp(decays_[as_index(i)]));
+    rows::scale(output_ + row * heads_ * d_v_, d_v_, decay);
+    float* const w = written_ + i * d_v_;
+    const float* const v = v_ + row * stride_;
+    if (!corrects_) {
+      for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * v[c];
+      return;
+    }
+    float* const k_k = k_k_ + i * kChunk;
+    rows::multiply_by_exp(k_k, exponents.data(), i);
+    for (std::int64_t c = 0; c < d_v_; ++c) w[c] = rate * (v[c] - decay * w[c]);
+    for (std::int64_t j = 0; j < i; ++j)
+      rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k[j]);
+  }
+
+  // Copies new keys and accumulates log decays in float64, so that differences stay accurate.
+  void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
+    for (auto i = old; i < total; ++i) {
+      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
+      log_decays_[i] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
+    }
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < total; ++i)
+      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
+  }
+
+  // Writes the state after the first `count` rows of the chunk, e^{c_last} S + sum over i of
+  // e^{c_last - c_i} k_i w_iᵀ. `state` may alias state_.
+  void write_state(std::int64_t count, float* state) {
+    const double last = decays_[as_index(count - 1)];
+    std::copy_n(keys_, count * d_k_, decayed_);
+    for (std::int64_t i = 0; i < count; ++i)
+      rows::scale(decayed_ + i * d_k_, d_k_,
+                  static_cast<float>(std::exp(last - decays_[as_index(i)])));
+    if (state != state_) std::copy_n(state_, d_k_ * d_v_, state);
+    rows::scale(state, d_k_ * d_v_, static_cast<float>(std::exp(last)));
+    multiply_matrices({{decayed_, d_k_, true}, {written_, d_v_}, d_k_, d_v_, count}, true, state,
+                      d_v_);
+  }
+
+  const LinearRecurrenceInput& input_;
+  bool corrects_;  // the delta rule: what the state predicts from k is taken off v
+  std::int64_t heads_;
+  std::int64_t head_;
+  std::int64_t d_k_;
+  std::int64_t d_v_;
+  std::int64_t stride_;  // of rows of q, k and v
+  const float* q_;
+  const float* k_;
+  const float* v_;
+  float* output_;
+  float* state_;  // here begins the layout of MixerMemory::heads
+  float* keys_;
+  float* written_;
+  float* log_decays_;
+  float* decayed_;
+  float* k_k_;
+  float* q_k_;
+  std::array<double, kChunk> decays_ = {};  // cumulated logarithms
+};
+
+std::int64_t column_blocks(const MixerConfig& c) {
+  return (c.d_value + rows::kStateColumns - 1) / rows::kStateColumns;
+}
+
+// Kimi Delta Attention, token by token: a task is (sequence, value head, block of columns).
+void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t task,
+                               const MixerStates& states, TensorView output) {
+  const auto& c = input.config;
+  const auto blocks = column_blocks(c);
+  const auto first = task % blocks * rows::kStateColumns;
+  const auto head = task / blocks % c.value_heads;
+  const auto tasks = c.value_heads * blocks;  // of a sequence
+  const auto& sequence = input.sequences[as_index(task / tasks)];
+  const auto count = std::min(rows::kStateColumns, c.d_value - first);
+  const auto floats = c.d_key * rows::kStateColumns;
+  thread_local ScratchFloats scratch;
+  float* const state = scratch.floats(floats + c.d_key);
+  float* const decays = state + floats;
+  std::fill_n(state, floats, 0.0f);
+  if (sequence.past > 0 && input.past != nullptr)
+    std::copy_n(input.past->heads.data<float>() + (sequence.slot * tasks + task % tasks) * floats,
+                floats, state);
+  auto wanted = std::ranges::lower_bound(input.state_rows, sequence.begin);
+  for (auto row = sequence.begin; row < sequence.begin + sequence.length; ++row) {
+    const auto token = row * c.value_heads + head;
+    const float* const all = input.qkv.data<float>() + row * c.channels();
+    const float* const q = all + head * c.d_key;
+    std::fill_n(decays, c.d_key, 1.0f);
+    rows::multiply_by_exp(decays, input.log_decays.data<float>() + token * c.d_key, c.d_key);
+    std::array<float, rows::kStateColumns> values = {};  // of v, then of the output
+    std::copy_n(all + 2 * c.key_width() + head * c.d_value + first, count, values.data());
+    const float rate = input.rates.data<float>()[token];
+    rows::delta_rule_step({q, q + c.key_width(), decays, values.data(), rate, c.d_key}, state,
+                          values.data());
+    std::copy_n(values.data(), count, output.data<float>() + token * c.d_value + first);
+    if (wanted == input.state_rows.end() || *wanted != row) continue;
+    const auto place = (wanted++ - input.state_rows.begin()) * c.value_heads + head;
+    for (std::int64_t i = 0; i < c.d_key; ++i)
+      std::copy_n(state + i * rows::kStateColumns, count,
+                  states.rows.data<float>() + (place * c.d_key + i) * c.d_value + first);
+  }
+  if (states.memory != nullptr)
+    std::copy_n(state, floats, states.memory->heads.data<float>() + task * floats);
+}
+
 }  // namespace
 
 MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences) {
@@ -221,6 +443,26 @@ void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView 
     mix_by_convolution(input, states, output);
   else
     mix_by_recurrence(input, states, output);
+}
+
+std::int64_t recurrence_head_floats(const MixerConfig& c) {
+  if (c.kind == Mixer::short_convolution) return 0;
+  if (c.kind == Mixer::kimi_delta) return column_blocks(c) * c.d_key * rows::kStateColumns;
+  return c.d_key * c.d_value + kChunk * (c.d_key + c.d_value + 1);
+}
+
+void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& states,
+                       TensorView output) {
+  const auto heads = input.config.value_heads;
+  QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
+  QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
+  if (input.config.kind == Mixer::kimi_delta)
+    return parallel_for(
+        std::ssize(input.sequences) * heads * column_blocks(input.config),
+        [&](std::int64_t task) { run_delta_rule_on_columns(input, task, states, output); });
+  parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
+    HeadRecurrence(input, task % heads, output).run(task / heads, states);
+  });
 }
 
 }  // namespace qkscope

@@ -1,7 +1,6 @@
 // Mixers in place of attention: gated delta nets (arXiv 2412.06464), Kimi Delta Attention (arXiv
 // 2510.26692), Mamba 2 (arXiv 2405.21060) and short convolutions; MixerConfig in qkscope/model.h
-// has the formulas. Every result of a sequence depends on that sequence alone. All tensors are
-// contiguous float32.
+// has the formulas. Results of a sequence depend on it alone. Tensors are contiguous float32.
 #pragma once
 
 #include <span>
@@ -46,12 +45,10 @@ void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView 
 // Linear recurrence of a mixer: output (rows, value_heads, d_value) = Sᵀ q. It runs in chunks of 64
 // tokens: within a chunk, the values to write to the state are known (Mamba 2) or the solution of a
 // triangular system (the WY representation of the delta rule, arXiv 2406.06484), and everything
-// else is matrix products. Kimi Delta Attention, where a pair of keys has a decay for each channel,
-// runs token by token.
+// else is matrix products. Kimi Delta Attention, with a decay per channel, runs token by token.
 struct LinearRecurrenceInput {
   const MixerConfig& config;
-  ConstTensorView qkv;         // (rows, channels): q, k and v; those of the delta rule have their
-                               // unit length and scale
+  ConstTensorView qkv;         // (rows, channels): q, k, v, scaled to unit length for delta rules
   ConstTensorView rates;       // (rows, value_heads)
   ConstTensorView log_decays;  // (rows, decays)
   std::span<const Sequence> sequences;

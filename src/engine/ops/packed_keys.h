@@ -15,8 +15,7 @@
 
 namespace qkscope {
 
-// Key blocks start at multiples of this within a sequence, so that the summation order of a row is
-// the same in every sequence with the same prefix.
+// Key blocks start at multiples of this, so rows of equal prefixes have equal summation orders.
 inline constexpr std::int64_t kKeyBlock = 256;
 
 // Calls body(first position, number of keys) for every key block of a sequence.
@@ -26,7 +25,6 @@ void for_each_key_block(std::int64_t length, Body body) {
     body(first, std::min(kKeyBlock, length - first));
 }
 
-// A block of keys and values of all key heads.
 struct KeyBlock {
   std::int64_t first;   // position of the first key
   std::int64_t keys;    // number of keys
@@ -58,8 +56,7 @@ class PackedKeyValues {
     return block.v + head * value_floats_per_head(block.packed);
   }
 
-  // Floats per head of the packed keys (key_floats_per_head) and values (value_floats_per_head) of
-  // a block with space for `packed` keys.
+  // Floats per head of the packed keys and values of a block with space for `packed` keys.
   std::int64_t key_floats_per_head(std::int64_t packed) const {
     return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
   }
@@ -75,8 +72,7 @@ class PackedKeyValues {
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// Packs k (rows, heads, d) and v (rows, heads, d_value) of whole sequences; valid until the same
-// thread packs again.
+// Packs k (rows, heads, d) and v (rows, heads, d_value), until the same thread packs again.
 inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
                                        std::span<const Sequence> sequences) {
   const auto heads = k.dim(1);
@@ -128,8 +124,7 @@ class LayerKeyValueStore {
   LayerKeyValueStore(std::int64_t slots, std::int64_t heads, std::int64_t d, std::int64_t d_value)
       : heads_(heads), d_(d), d_value_(d_value), slots_(as_index(slots)) {}
 
-  // Appends rows of k (rows, heads, d) and v (rows, heads, d_value) to the cached positions of
-  // their sequences.
+  // Appends rows of k (rows, heads, d) and v (rows, heads, d_value) to their cached sequences.
   void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences) {
     const PackedKeyValues sizes(heads_, d_, d_value_);
     for (const auto& sequence : sequences) {
@@ -168,8 +163,7 @@ class LayerKeyValueStore {
     return packed;
   }
 
-  // Returns unpacked keys (positions of all sequences, heads, d) and values (…, d_value), sequence
-  // by sequence.
+  // Returns unpacked keys (positions of all sequences, heads, d) and values (…, d_value).
   KeysAndValues rows(std::span<const Sequence> sequences) const {
     std::int64_t count = 0;
     for (const auto& sequence : sequences) count += sequence.end();

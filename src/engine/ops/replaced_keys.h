@@ -1,5 +1,4 @@
-// Keys as a quantised or pruned KV cache would store them, used to measure the resulting KL
-// divergence.
+// Keys as a quantised or pruned KV cache would store them, to measure the KL divergence.
 #pragma once
 
 #include <algorithm>

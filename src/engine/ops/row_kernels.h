@@ -30,8 +30,7 @@ struct DeltaRuleToken {
 };
 void delta_rule_step(const DeltaRuleToken& token, float* state, float* output);
 
-// y[i] = bias[i] + sum over t of weight[t][i] x[t][i], one column of a causal convolution, or SiLU
-// of that.
+// Causal convolution: y[i] = bias[i] + sum over t of weight[t][i] x[t][i], or SiLU of that.
 struct ConvolutionInput {
   const float* const* x;  // (taps) rows
   const float* weight;    // (taps, ...), rows `stride` apart
@@ -71,17 +70,14 @@ struct NormInput {
 };
 void rms_norm(const NormInput& input, float* y);
 
-// LayerNorm of each row: y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias; bias may
-// be null.
+// LayerNorm of rows: y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias (or null).
 void layer_norm(const NormInput& input, const float* bias, float* y);
 
-// Clamped SwiGLU: out = (clip(up) + 1) * g sigmoid(alpha g), g = min(gate, limit); see
-// ClampedSwiglu.
+// ClampedSwiglu: out = (clip(up) + 1) * g sigmoid(alpha g), g = min(gate, limit).
 void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
                         std::int64_t count, float* out);
 
-// Gated activation: out = activation(gate) * up. Supports neither xIELU, which has no gate, nor
-// clamped SwiGLU.
+// Gated activation: out = activation(gate) * up, for all except xIELU and clamped SwiGLU.
 void apply_gate(Activation activation, const float* gate, const float* up, std::int64_t count,
                 float* out);
 

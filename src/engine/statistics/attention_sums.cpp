@@ -1,7 +1,5 @@
 #include "engine/statistics/attention_sums.h"
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
@@ -9,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
-#include "base/core/numbers.h"
 
 namespace qkscope {
 namespace {

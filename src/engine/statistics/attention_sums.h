@@ -3,18 +3,96 @@
 // Notation: s_ij is the score of query i and key j, p_ij the attention weight, lse the log-sum-exp.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/statistics/query_sample.h"
+#include "base/core/numbers.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
 
-// Columns of the near-key statistics, one value per row (query) i. The last columns are near_0 ...
-// near_b.
+// A random sample of the queries of one document and head makes all-keys statistics cheaper. Its
+// functions are inline, because the CUDA module does not link this library. Queries are drawn in
+// blocks of consecutive positions, because kernels process such blocks. A document of B blocks has
+// round(fraction * B) sampled blocks, at least one. The inclusion probability of a block is
+// proportional to the log-uniform mass of its positions, ln((end + 1) / (begin + 1)), and at most
+// 1. The blocks are drawn by systematic sampling with unequal probabilities (Madow 1949), one
+// uniform number per document and head.
+inline constexpr std::int64_t kSampledQueries = 128;
+
+struct QuerySample {
+  double fraction = 1;  // of the queries; 1: all of them
+  std::int64_t seed = 0;
+
+  bool takes_all() const { return fraction >= 1; }
+  // Returns one weight per block of the document: the inverse of the inclusion probability
+  // (Horvitz-Thompson estimator) if the block is drawn, else 0. `document` identifies the text.
+  std::vector<float> block_weights(std::int64_t length, std::int64_t document, std::int64_t layer,
+                                   std::int64_t head) const;
+};
+
+namespace sampling {
+
+// One SplitMix64 step: mixes `value` into a running hash.
+inline std::uint64_t mix_into_hash(std::uint64_t hash, std::int64_t value) {
+  auto z = (hash ^ static_cast<std::uint64_t>(value)) + 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// Computes inclusion probabilities: scales the sizes so that the sum of min(1, size) is `total`.
+inline std::vector<double> inclusion_probabilities(std::vector<double> sizes, double total) {
+  std::vector<bool> is_certain(sizes.size());
+  for (;;) {
+    double rest = 0, certain = 0;
+    for (std::size_t b = 0; b < sizes.size(); ++b) (is_certain[b] ? certain : rest) += sizes[b];
+    bool found = false;
+    for (std::size_t b = 0; b < sizes.size(); ++b) {
+      if (is_certain[b]) continue;
+      sizes[b] *= (total - certain) / rest;
+      if (sizes[b] < 1) continue;
+      sizes[b] = 1;
+      is_certain[b] = found = true;
+    }
+    if (!found) return sizes;
+  }
+}
+
+}  // namespace sampling
+
+inline std::vector<float> QuerySample::block_weights(std::int64_t length, std::int64_t document,
+                                                     std::int64_t layer, std::int64_t head) const {
+  const auto blocks = (length + kSampledQueries - 1) / kSampledQueries;
+  if (takes_all()) return std::vector<float>(as_index(blocks), 1.0f);
+  std::vector<double> sizes(as_index(blocks));
+  for (std::int64_t b = 0; b < blocks; ++b)
+    sizes[as_index(b)] =
+        std::log(static_cast<double>(std::min(length, (b + 1) * kSampledQueries) + 1) /
+                 static_cast<double>(b * kSampledQueries + 1));
+  const auto drawn = std::max<double>(1, std::round(fraction * static_cast<double>(blocks)));
+  const auto probabilities = sampling::inclusion_probabilities(std::move(sizes), drawn);
+  std::uint64_t hash = 0;
+  for (const auto part : {seed, document, layer, head}) hash = sampling::mix_into_hash(hash, part);
+  double next = static_cast<double>(hash >> 11) * 0x1p-53;  // uniform in [0, 1)
+  std::vector<float> weights(as_index(blocks));
+  double cumulative = 0;
+  for (std::size_t b = 0; b < weights.size(); ++b) {
+    cumulative =
+        b + 1 == weights.size() ? drawn : cumulative + probabilities[b];  // exact at the end
+    if (cumulative <= next) continue;
+    weights[b] = static_cast<float>(1 / probabilities[b]);
+    next += 1;
+  }
+  return weights;
+}
+
+// Columns of the near-key statistics of a row (query) i. The last columns are near_0 ... near_b.
 enum class NearKeyColumn : std::uint8_t {
   sink_0,      // p_i0
   sink_1,      // p_i1
@@ -110,8 +188,7 @@ struct AttentionColumnLayout {
 AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings);
 // Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
 std::vector<std::string> column_names(const StatisticsSettings& settings);
-// Returns false for columns that are used only for per-document scores and are not in per-row
-// tables.
+// Returns false for columns of per-document scores, which are not in per-row tables.
 bool is_column_of_row_tables(std::string_view name);
 
 struct AttentionRequest {
@@ -120,11 +197,9 @@ struct AttentionRequest {
   std::int64_t buckets = 0;
   std::span<const KeyReplacement> replacements;  // one kl column each
   std::span<const KeptKeys> kept;                // one kept and one kl_evicted column each
-  std::span<const float> key_scales =
-      {};  // (key heads) FP8 scales of the layer, for Scale::exported
-  std::span<const float> key_filters =
-      {};                   // (key heads, d) Q-filters of the layer, for Rule::filtered_keys
-  QuerySample sample = {};  // queries of the all-keys columns
+  std::span<const float> key_scales = {};        // (key heads) FP8 scales, for Scale::exported
+  std::span<const float> key_filters = {};  // (key heads, d) Q-filters, for Rule::filtered_keys
+  QuerySample sample = {};                  // queries of the all-keys columns
   std::int64_t layer = 0;
   std::span<const std::int64_t> documents = {};  // keys of the batch's documents, for the sample
 
@@ -145,8 +220,7 @@ struct LayerAttentionSums {
   std::vector<double> sum;       // (documents, heads, buckets, columns)
   std::vector<double> square;    // (documents, heads, buckets, columns)
   std::vector<float> max_logit;  // (documents, heads, buckets); -infinity for a bucket without rows
-  // sum_i p_ij of each key in units of 2^-40, shape (rows of the batch, heads); empty unless the
-  // all-keys statistics use all queries.
+  // sum_i p_ij of each key in units of 2^-40, shape (rows, heads); empty if queries are sampled.
   std::vector<std::int64_t> key_sums;
 };
 

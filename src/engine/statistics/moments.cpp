@@ -1,6 +1,5 @@
 #include "engine/statistics/moments.h"
 
-#include <algorithm>
 #include <map>
 
 #include "base/core/error.h"
@@ -47,8 +46,7 @@ void merge_powers(CentralMoments& into, const CentralMoments& part, double delta
              3.0 * delta * (w.a * part.m2 - w.b * into.m2) / w.n;
 }
 
-// Merges centred second moments (Chan et al.): m2 += part + delta delta^T a b / n, for upper
-// triangles stored by rows.
+// Merges centred second moments (Chan et al.): upper triangles m2 += part + delta delta^T a b / n.
 void merge_triangle(double* m2, const double* part, const double* delta, std::int64_t dim,
                     double product) {
   for (std::int64_t i = 0; i < dim; ++i) {

@@ -25,8 +25,7 @@ struct MomentShape {
 };
 
 // Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
-// others the second. Each bucket covers bucket_size positions; the last bucket also includes all
-// later positions.
+// others the second. Buckets have bucket_size positions, the last one all later ones.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;
@@ -76,8 +75,7 @@ inline LayerMoments empty_layer_moments(const MomentShape& shape) {
   return {empty_moments(shape), empty_moments(shape), empty_bucket_moments(shape)};
 }
 
-// Merges `part` into `into`; both must have the same shape. Heads are merged in parallel; the
-// result does not depend on the number of threads.
+// Merges `part` into `into`, of the same shape. The result does not depend on the threads.
 void merge(HeadMoments& into, const HeadMoments& part);
 void merge(BucketMoments& into, const BucketMoments& part);
 void merge(LayerMoments& into, const LayerMoments& part);

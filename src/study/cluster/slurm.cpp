@@ -1,6 +1,7 @@
 #include "study/cluster/slurm.h"
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 #include <fmt/format.h>
@@ -8,18 +9,26 @@
 #include <unistd.h>
 
 #include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/child_process.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
 
 namespace qkscope {
 
 // The file job.sh.in, the part of a batch script below the #SBATCH lines. Slurm sends USR1 only to
 // the script. When it ends a job, it sends TERM to every process of the job. The script forwards
-// the first of these signals as one USR1, because qkscope shuts down cleanly at the first USR1 and
-// is killed by the second.
+// the first signal as USR1: qkscope shuts down at one USR1, a second kills it.
 namespace embedded {
 extern const char job_sh[];
 }
+
+// Keys of submission.json.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmittedJob, name, id, tasks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlannedRunSize, label, examples, tokens)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SlurmSubmission, shards, complete, jobs, runs)
 
 namespace {
 
@@ -34,7 +43,6 @@ bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Returns true for a name that is safe on an #SBATCH line.
 bool is_safe_sbatch_name(std::string_view text) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
@@ -152,6 +160,36 @@ void for_each_batch_of_ids(const StringList& ids, Run run) {
   }
 }
 
+// Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
+// ended; a `held` job waits for release_jobs(). Throws a failure error if the Slurm controller
+// cannot be reached, and a bad-input error if Slurm refuses the job.
+std::string submit_script(const std::string& file, const StringList& after, bool held) {
+  StringList command = {"sbatch", "--parsable"};
+  if (held) command.emplace_back("--hold");
+  if (!after.empty())
+    command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
+  command.push_back(file);
+  const auto output = run_slurm(command, "sbatch refused " + file);
+  const auto id = trim_white_space(split(output, ';').front());  // before ";CLUSTER", if any
+  if (!is_digits(id))
+    failure("sbatch {}: found {}, expected the id of a job", file, quote_text(output));
+  return id;
+}
+
+void release_jobs(const StringList& ids) {
+  for_each_batch_of_ids(ids, [](const StringList& some) {
+    run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
+              "the jobs cannot be released");
+  });
+}
+
+void cancel_jobs(const StringList& ids) {
+  for_each_batch_of_ids(ids, [](StringList some) {
+    some.insert(some.begin(), {"scancel", "--quiet"});
+    run_slurm(some, "the jobs cannot be cancelled");
+  });
+}
+
 // Returns how many seconds before the time limit Slurm sends USR1: at most a quarter of the limit.
 std::int64_t signal_lead_seconds(const std::string& time) {
   constexpr std::int64_t kMost = 120;
@@ -178,6 +216,63 @@ std::string sbatch_directives(const BatchScriptTask& task, const SlurmOptions& o
   add("--requeue");
   add(fmt::format("--signal=B:USR1@{}", signal_lead_seconds(options.time)));
   return lines;
+}
+
+bool is_error_line(std::string_view line) {
+  const auto has = [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; };
+  // Ignore Slurm's message about a script that requeues itself: the script logs the reason.
+  if (has("DUE TO JOB REQUEUE")) return false;
+  constexpr std::string_view kMarks[] = {"error:", "CANCELLED", "oom-kill", "Killed", "requeued, "};
+  return std::ranges::any_of(kMarks, has);
+}
+
+// Cancels the held jobs of an interrupted submission. Throws a bad-input error if jobs of a
+// complete submission are queued. An unreachable controller fails here, before a submission.
+void cancel_interrupted_submission(const SubmissionFolder& folder, const std::string& path) {
+  const auto earlier = folder.read().value_or(SlurmSubmission{});
+  const auto tasks = list_queued_tasks(earlier.job_ids());
+  if (tasks.empty()) return;
+  if (!earlier.complete) {
+    log::info("cancelling {} held jobs of a submission that was broken off", earlier.jobs.size());
+    return cancel_jobs(earlier.job_ids());
+  }
+  const auto& first = tasks.front();
+  const auto job = std::ranges::find(earlier.jobs, first.job, &SubmittedJob::id);
+  bad_input(
+      "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
+      "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",
+      path, tasks.size(), first.job, job->name, first.state, first.job);
+}
+
+// Submits all jobs, then releases the jobs without dependencies: no job starts before the release.
+void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
+                const std::atomic<bool>* stop, SlurmSubmission& submission) {
+  std::vector<std::string> held;
+  for (const auto& job : plan.jobs) {
+    if (stop != nullptr && stop->load()) failure("stopped");
+    std::vector<std::string> after;
+    for (const auto earlier : job.after) after.push_back(submission.jobs[earlier].id);
+    const auto id = submit_script(folder.script_path(job.name), after, after.empty());
+    if (after.empty()) held.push_back(id);
+    submission.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
+    folder.write(submission);  // after a kill here the next submission cancels the held jobs
+  }
+  release_jobs(held);
+}
+
+// Cancels the submitted jobs, then rethrows `error` with the outcome added to its message.
+[[noreturn]] void cancel_jobs_and_rethrow(const Error& error, const std::vector<std::string>& ids) {
+  auto result =
+      fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());
+  if (ids.empty()) result = "nothing was submitted";
+  try {
+    cancel_jobs(ids);
+  } catch (const Error& again) {
+    result = fmt::format(
+        "{} jobs before it are held and could not be cancelled ({}): the next submission does it",
+        ids.size(), again.what());
+  }
+  throw Error(error.kind(), fmt::format("{}; {}", error.what(), result));
 }
 
 }  // namespace
@@ -219,34 +314,6 @@ void check_slurm_options(const SlurmOptions& options) {
   for (const auto& line : options.environment)
     if (!is_single_line(line))
       bad_input("--environment: found {}, expected {}", quote_text(line), "one line of shell");
-}
-
-std::string submit_script(const std::string& file, const StringList& after, bool held) {
-  StringList command = {"sbatch", "--parsable"};
-  if (held) command.emplace_back("--hold");
-  if (!after.empty())
-    command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
-  command.push_back(file);
-  const auto output = run_slurm(command, "sbatch refused " + file);
-  const auto id =
-      trim_white_space(split(output, ';').front());  // federated clusters append ";CLUSTER"
-  if (!is_digits(id))
-    failure("sbatch {}: found {}, expected the id of a job", file, quote_text(output));
-  return id;
-}
-
-void release_jobs(const StringList& ids) {
-  for_each_batch_of_ids(ids, [](const StringList& some) {
-    run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
-              "the jobs cannot be released");
-  });
-}
-
-void cancel_jobs(const StringList& ids) {
-  for_each_batch_of_ids(ids, [](StringList some) {
-    some.insert(some.begin(), {"scancel", "--quiet"});
-    run_slurm(some, "the jobs cannot be cancelled");
-  });
 }
 
 std::vector<QueuedTask> list_queued_tasks(const StringList& jobs) {
@@ -295,6 +362,94 @@ std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions&
          fmt::format(fmt::runtime(embedded::job_sh), fmt::arg("command", fmt::join(words, " ")),
                      fmt::arg("never", task.retries_failures ? "0 | 2" : "0 | 1 | 2"),
                      fmt::arg("retries", options.retries));
+}
+
+PlannedRunSize planned_run_size(const PlannedRun& run) {
+  if (run.capture) return {run.label, run.capture->examples, run.capture->tokens};
+  if (run.statistics) return {run.label, run.statistics->examples, run.statistics->tokens};
+  return {.label = run.label};
+}
+
+std::vector<std::string> SlurmSubmission::job_ids() const {
+  return project(jobs, &SubmittedJob::id);
+}
+
+std::string SubmissionFolder::log_path_pattern(const std::string& job, bool array) const {
+  return fmt::format("{}/logs/{}.{}.log", path_, job, array ? "%A_%a" : "%j");
+}
+
+std::string SubmissionFolder::log_path(const SubmittedJob& job, std::int64_t task) const {
+  const auto index = job.tasks > 1 ? fmt::format("_{}", task) : "";
+  return fmt::format("{}/logs/{}.{}{}.log", path_, job.name, job.id, index);
+}
+
+void SubmissionFolder::create() const {
+  for (const auto* folder : {"/scripts", "/logs"}) make_folders(path_ + folder);
+}
+
+FileLock SubmissionFolder::lock() const {
+  FileLock lock(path_ + "/lock", FileLock::LockMode::exclusive, FileLock::LockWait::no);
+  if (!lock.is_held())
+    bad_input("{}: another 'qkscope submit' is at work here; wait until it ends", path_);
+  return lock;
+}
+
+std::optional<SlurmSubmission> SubmissionFolder::read() const {
+  if (!path_exists(submission_file())) return {};
+  const Json json = load_json(submission_file());
+  try {
+    return json.get<SlurmSubmission>();
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a list of jobs as 'qkscope submit' writes it: {}", submission_file(),
+              error.what());
+  }
+}
+
+void SubmissionFolder::write(const SlurmSubmission& submission) const {
+  write_file(submission_file(), Json(submission).dump(1) + "\n");
+}
+
+std::string find_error_line(std::string_view log) {
+  std::string last;
+  std::string error;
+  for (const auto& line : split(log, '\n')) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    last = line;
+    if (is_error_line(line)) error = line;
+  }
+  return printable(error.empty() ? last : error);
+}
+
+std::string read_error_line(const std::string& file) {
+  constexpr std::size_t kTailBytes = 64 << 10;
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const auto size = static_cast<std::size_t>(in.tellg());
+  std::string text(std::min(size, kTailBytes), '\0');
+  in.seekg(static_cast<std::streamoff>(size - text.size()));
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return find_error_line(text);
+}
+
+std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic<bool>* stop) {
+  return translate_exceptions([&] {
+    const SubmissionFolder folder(plan.folder);
+    folder.create();
+    const auto lock = folder.lock();
+    cancel_interrupted_submission(folder, plan.folder);
+    for (const auto& job : plan.jobs) write_file(folder.script_path(job.name), job.script);
+    SlurmSubmission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
+    for (const auto& run : plan.runs) submission.runs.push_back(planned_run_size(run));
+    try {
+      submit_all(plan, folder, stop, submission);
+    } catch (const Error& error) {
+      cancel_jobs_and_rethrow(error, submission.job_ids());
+    }
+    submission.complete = true;
+    folder.write(submission);
+    return submission.jobs;
+  });
 }
 
 }  // namespace qkscope

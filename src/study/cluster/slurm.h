@@ -1,5 +1,4 @@
-// Slurm: validation of options, batch scripts, the commands sbatch, squeue, scontrol and scancel,
-// and the record of a submission.
+// Slurm: options, batch scripts, sbatch, squeue, scontrol, scancel, and the record of a submission.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +36,6 @@ std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions&
 
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
 std::int64_t parse_time_limit(const std::string& time);
-
-// Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
-// ended; a `held` job waits for release_jobs(). Throws a failure error if the Slurm controller
-// cannot be reached, and a bad-input error if Slurm refuses the job.
-std::string submit_script(const std::string& file, const std::vector<std::string>& after,
-                          bool held);
-
-void release_jobs(const std::vector<std::string>& ids);
-void cancel_jobs(const std::vector<std::string>& ids);
 
 // A task in the queue, pending or running.
 struct QueuedTask {

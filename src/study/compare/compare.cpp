@@ -10,7 +10,6 @@
 #include "base/core/text.h"
 #include "base/tables/empty_table.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/published.h"
 #include "study/compare/run_tables.h"
 
 namespace qkscope {

@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
@@ -16,7 +16,6 @@
 #include "base/tables/csv.h"
 #include "base/tables/empty_table.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/published.h"
 #include "study/compare/run_tables.h"
 #include "study/sweep/sweep.h"
 

@@ -1,5 +1,3 @@
-#include "study/compare/published.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,6 +10,7 @@
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/tables/csv.h"
+#include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {
@@ -60,7 +59,6 @@ class PublishedRows {
 
   std::size_t count() const { return static_cast<std::size_t>(table_.rows()); }
   bool has(const std::string& column) const { return table_.find(column) != nullptr; }
-  // Returns the first of the names that is a column, or "".
   std::string first_existing_column(const std::vector<std::string>& names) const {
     for (const auto& name : names)
       if (has(name)) return name;

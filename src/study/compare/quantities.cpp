@@ -2,13 +2,11 @@
 #include <cmath>
 #include <cstdio>
 #include <tuple>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include "analysis/results/geometry_columns.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/project.h"
-#include "base/core/text.h"
 #include "base/numerics/sample_statistics.h"
 #include "study/compare/run_tables.h"
 
@@ -38,7 +36,6 @@ struct ParsedQuantity {
   std::optional<std::int64_t> layer;  // nullopt: heads of all layers
 };
 
-// Removes the prefix from the name. Returns false if the name does not start with it.
 bool remove_prefix(std::string& name, std::string_view beginning) {
   if (!name.starts_with(beginning)) return false;
   name.erase(0, beginning.size());
@@ -171,8 +168,7 @@ std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double 
   return values;
 }
 
-// Returns the description of the statistic without the quantity ("mean of "), and its value over
-// the heads: NaN for too few heads.
+// Returns the description without the quantity ("mean of ") and the value: NaN for too few heads.
 std::pair<std::string, double> compute_head_statistic(const std::vector<HeadValue>& heads,
                                                       const HeadStatistic& statistic) {
   const auto values = project(heads, &HeadValue::value);

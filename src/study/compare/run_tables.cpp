@@ -5,13 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "analysis/results/write_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
-#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
-#include "study/sweep/sweep_folder.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {

@@ -2,16 +2,13 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <set>
 
-#include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
-#include "study/sweep/sweep_config.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {
@@ -110,7 +107,6 @@ bool matches_any_glob(const CheckpointBranch& branch, const std::vector<std::str
 
 using Branches = std::vector<CheckpointBranch>;
 
-// Returns every n-th branch and the last branch.
 Branches select_every_nth(const Branches& all, std::int64_t n) {
   Branches some;
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -272,8 +268,7 @@ void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
     const auto draft = file + ".draft.yaml";
     write_file(draft, text);
     try {
-      read_sweep_config(
-          {.file = draft, .overrides = {}, .data_folder = ""});  // validates the draft
+      read_sweep_config({.file = draft, .overrides = {}, .data_folder = ""});  // validates it
     } catch (...) {
       fs::remove(draft);
       throw;

@@ -13,7 +13,6 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "capture/format/data_root.h"
-#include "capture/run/capture_plan.h"
 #include "qkscope/experimental/cluster.h"
 #include "study/cluster/slurm.h"
 #include "study/sweep/sweep.h"

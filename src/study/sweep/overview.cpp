@@ -1,11 +1,8 @@
 // The overview of a sweep (means over the heads of each run), and the error from sampling rows.
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
 #include <type_traits>
 
-#include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/io/folder.h"
@@ -91,8 +88,7 @@ OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run
   return row;
 }
 
-// Returns the rows of one results folder: one for all layers, then one for each kind of layer that
-// contains some but not all heads.
+// Returns a row for all layers, then one for each kind of layer with some but not all heads.
 std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& run) {
   const auto file = results + "/summary.json";
   const auto exact_file = results + "/exact/summary.json";

@@ -1,23 +1,24 @@
+// Capture, statistics and composition tables of the runs of a sweep.
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include <sys/stat.h>
 
-#include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
+#include "base/io/json.h"
 #include "capture/format/data_root.h"
 #include "capture/format/journal.h"
 #include "capture/format/layout.h"
 #include "capture/run/capture_run.h"
+#include "capture/run/example_source.h"
 #include "capture/stats_run/stats_plan.h"
 #include "capture/stats_run/stats_run.h"
-#include "input/store/store_address.h"
-#include "qkscope/hub.h"
+#include "qkscope/forward.h"
+#include "qkscope/version.h"
 #include "study/sweep/sweep.h"
 
 namespace qkscope {
@@ -54,6 +55,33 @@ ShardMap read_shard_states(const std::string& folder, const Json& effective) {
 bool is_complete(const ShardMap& shards, std::int64_t index) {
   const auto found = shards.find(index);
   return found != shards.end() && found->second.complete;
+}
+
+std::string composition_record_path(const std::string& results) {
+  return results + "/composition.json";
+}
+
+// Returns the settings and the version that identify the composition tables.
+Json composition_record(const CompositionSection& section) {
+  const auto& options = section.options;
+  return {{"heads", section.heads},           {"texts", section.texts},
+          {"max_tokens", section.max_tokens}, {"samples", options.samples},
+          {"uniform", options.uniform},       {"seed", options.seed},
+          {"biases", options.biases},         {"top", options.top},
+          {"qkscope", version_string()}};
+}
+
+// Returns the first texts of the run's dataset as token ids.
+std::vector<std::vector<std::int32_t>> read_texts(const RunPlan& plan,
+                                                  const CompositionSection& section) {
+  std::vector<std::vector<std::int32_t>> texts;
+  ExampleSource source(plan, {});
+  for (Example example; std::ssize(texts) < section.texts && source.next(example);) {
+    if (std::ssize(example.ids) > section.max_tokens)
+      example.ids.resize(static_cast<std::size_t>(section.max_tokens));
+    if (!example.ids.empty()) texts.push_back(std::move(example.ids));
+  }
+  return texts;
 }
 
 }  // namespace
@@ -132,8 +160,7 @@ RunDataProducer::MissingRunData RunDataProducer::find_missing_data(const SweepRu
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
-// Computes the missing capture and statistics of a shard. A single device computes both in the same
-// forward passes. Returns false if stopped.
+// Computes the missing data of a shard, on one device in the same passes. False if stopped.
 bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRunData& missing,
                                            const Shard& texts) const {
   const auto finished = [](const auto& result) {
@@ -168,8 +195,7 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
 
-// Completes unfinished shards, then merges all. Loads the model only if a shard is unfinished, so
-// a pure merge needs no GPU. Returns false if stopped.
+// Completes unfinished shards, then merges all: a pure merge needs no GPU. False if stopped.
 bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
                                                      std::int64_t count) {
   const auto& run = *runs_[i];
@@ -201,8 +227,7 @@ void RunDataProducer::wait_for_tasks(const std::string& data_root) const {
   }
 }
 
-// Downloads checkpoint, tokenizer and dataset of run i. A sweep without parallel jobs then starts
-// to download the next checkpoint in the background.
+// Downloads the inputs of run i, then in the background, without parallel jobs, those of the next.
 void RunDataProducer::fetch_inputs(std::size_t i) {
   if (ahead_.valid()) ahead_.wait();
   fetch_capture_inputs(runs_[i]->capture, {.quiet = quiet_, .stop = options_.stop});
@@ -221,6 +246,59 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
     } catch (const Error&) {  // fetch_inputs() reports it as the failure of that run
     }
   });
+}
+
+CompositionSection read_composition_section(YamlSection section) {
+  CompositionSection read;
+  read.heads = section.required_text("heads");
+  read.texts = section.integer("texts", 1).value_or(read.texts);
+  read.max_tokens = section.integer("max_tokens", 1).value_or(read.max_tokens);
+  auto& options = read.options;
+  options.samples = section.integer("samples", 1).value_or(options.samples);
+  options.top = section.integer("top", 1).value_or(options.top);
+  options.uniform = section.boolean("uniform").value_or(false);
+  options.biases = section.boolean("biases").value_or(false);
+  options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
+  section.reject_unknown_keys();
+  return read;
+}
+
+bool has_up_to_date_composition_scores(const CompositionSection& section,
+                                       const std::string& results) {
+  try {
+    return load_json(composition_record_path(results)) == composition_record(section);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void write_composition_scores(const SweepConfig& config, const SweepRun& run,
+                              const std::string& results, const FetchOptions& fetch) {
+  fetch_capture_inputs(run.capture, fetch);
+  const auto plan = make_run_plan(run.capture, config.compute);
+  const auto& backend = plan.workers.front();
+  const auto overrides = config_overrides(run.capture.model);
+  const auto model = Model::load(plan.model_folder,
+                                 {.device = device_name(backend.device),
+                                  .dtype = std::string(dtype_name(backend.dtype)),
+                                  .config_overrides = overrides.is_null() ? "" : overrides.dump(),
+                                  .device_memory = backend.device_memory,
+                                  .longest_batch = config.composition->max_tokens,
+                                  .quiet = true});
+  auto options = config.composition->options;
+  options.heads = parse_heads(config.composition->heads, model.config());
+  options.label = run.label;
+  options.on_text = [&](std::int64_t) {
+    if (fetch.stop != nullptr && fetch.stop->load()) bad_input("stopped");
+  };
+  const auto found = composition(model, read_texts(plan, *config.composition), options);
+  for (const auto& [name, table] : {std::pair("composition", &found.pairs),
+                                    std::pair("composition_components", &found.components)}) {
+    table->write_csv(fmt::format("{}/{}.csv", results, name));
+    table->write_parquet(fmt::format("{}/{}.parquet", results, name));
+  }
+  write_file(composition_record_path(results),
+             composition_record(*config.composition).dump(2) + "\n");
 }
 
 }  // namespace qkscope

@@ -3,23 +3,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
-#include <utility>
 
 #include <fmt/ranges.h>
 
-#include "base/core/error.h"
 #include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"
-#include "capture/run/capture_plan.h"
 #include "capture/run/example_source.h"
 #include "capture/stats_run/stats_plan.h"
-#include "qkscope/capture.h"
-#include "qkscope/statistics.h"
 
 namespace qkscope {
 namespace {

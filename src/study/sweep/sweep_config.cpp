@@ -1,17 +1,14 @@
-#include "study/sweep/sweep_config.h"
-
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include <fmt/format.h>
 
-#include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "capture/stats_run/stats_plan.h"
 #include "input/checkpoint/hub_cache.h"
 #include "study/cluster/slurm.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "analysis/results/write_results.h"
+#include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "input/store/stored_folder.h"

@@ -1,15 +1,13 @@
 // Readers of the sections `analysis`, `compute` and `checkpoints` of a sweep file.
 #include <algorithm>
-#include <set>
 
 #include <fmt/ranges.h>
 
 #include "base/core/dtype.h"
-#include "base/core/error.h"
 #include "base/core/text.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/experimental/options.h"
-#include "study/sweep/sweep_config.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {

@@ -1,27 +1,21 @@
-// Combined tables: of the runs of a sweep, and of several sweeps (combine_sweeps() of
-// qkscope/experimental/study.h).
+// Combined tables of the runs of a sweep, and of several sweeps (combine_sweeps()).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
-#include <set>
 
 #include <fmt/format.h>
 
-#include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
-#include "base/io/output_file.h"
 #include "base/tables/empty_table.h"
 #include "base/tables/parquet_stream.h"
 #include "input/store/stored_folder.h"
 #include "qkscope/tables.h"
 #include "study/sweep/sweep.h"
-#include "study/sweep/sweep_config.h"
 
 namespace qkscope {
 namespace {

@@ -1,10 +1,9 @@
 // Quoted text, tick steps and units in gnuplot scripts.
-#include "analysis/figures/script.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
 
+#include "analysis/figures/figure.h"
 #include "analysis/figures/run_plots.h"
 
 namespace qkscope {

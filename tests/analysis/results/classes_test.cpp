@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "analysis/results/measures.h"
+#include "analysis/results/head_results.h"
 #include "base/io/json.h"
 #include "error_message.h"
 #include "qkscope/analysis.h"

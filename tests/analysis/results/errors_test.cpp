@@ -12,7 +12,7 @@
 #include "analysis/methods/planted.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/rotation.h"
-#include "analysis/results/measures.h"
+#include "analysis/results/head_results.h"
 #include "base/io/json.h"
 #include "base/numerics/random.h"
 #include "base/numerics/sample_statistics.h"

@@ -1,7 +1,8 @@
+#include "analysis/results/results_folder.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "analysis/results/write_results.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
 #include "error_message.h"

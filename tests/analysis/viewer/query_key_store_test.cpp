@@ -1,10 +1,9 @@
-#include "analysis/viewer/query_key_store.h"
-
 #include <algorithm>
 #include <span>
 
 #include <gmock/gmock.h>
 
+#include "analysis/viewer/head_attention.h"
 #include "error_message.h"
 #include "qkscope/forward.h"
 #include "viewed_model.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/viewer/query_key_store.h"
+#include "analysis/viewer/head_attention.h"
 #include "paths.h"
 #include "qkscope/model.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "attention_case.h"
-#include "engine/device/cuda/attention/library_attention.h"
+#include "engine/device/cuda/attention/attention.h"
 
 namespace qkscope {
 namespace {

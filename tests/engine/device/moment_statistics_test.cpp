@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "device_buffer.h"
-#include "engine/ops/statistics.h"
+#include "engine/ops/attention.h"
 
 namespace qkscope {
 namespace {

@@ -1,6 +1,4 @@
 // Per-layer inputs on the GPU against their formula in float64. Needs an NVIDIA GPU.
-#include "engine/device/cuda/per_layer_embeddings.h"
-
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -9,6 +7,7 @@
 
 #include "base/core/numbers.h"
 #include "device_buffer.h"
+#include "engine/device/cuda/residual_updates.h"
 
 namespace qkscope {
 namespace {

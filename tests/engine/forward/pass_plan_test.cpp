@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "engine/forward/hooks.h"
+#include "engine/forward/forward.h"
 #include "error_message.h"
 
 namespace qkscope {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "engine/forward/forward.h"
-#include "engine/forward/hooks.h"
 #include "error_message.h"
 #include "golden_model.h"
 #include "recorder.h"

@@ -916,7 +916,7 @@ std::string text_of(const std::string& path) {
 TEST(Config, DocumentedRecipeMatchesTheCode) {
   const auto recipe = text_of("docs/how-to/adding-a-model.md");
   std::string code;
-  for (const auto* path : {"src/engine/model/families/qwen.cpp", "src/engine/model/family.cpp",
+  for (const auto* path : {"src/engine/model/families/llama.cpp", "src/engine/model/family.cpp",
                            "tests/engine/model/config_test.cpp", "tools/golden/cases.py"})
     code += text_of(path);
   int blocks = 0;

@@ -8,8 +8,8 @@
 
 #include "base/core/numbers.h"
 #include "cpu_targets.h"
+#include "engine/ops/attention.h"
 #include "engine/ops/replaced_keys.h"
-#include "engine/ops/statistics.h"
 #include "random_tensor.h"
 
 namespace qkscope {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
-#include "engine/ops/statistics.h"
+#include "engine/ops/attention.h"
 #include "engine/statistics/random_moments.h"
 #include "random_tensor.h"
 

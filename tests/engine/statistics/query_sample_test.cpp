@@ -1,10 +1,10 @@
-#include "engine/statistics/query_sample.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include <gtest/gtest.h>
+
+#include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
 namespace {

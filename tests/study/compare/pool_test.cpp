@@ -9,7 +9,7 @@
 #include "error_message.h"
 #include "qkscope/analysis.h"
 #include "qkscope/experimental/study.h"
-#include "study/compare/published.h"
+#include "study/compare/run_tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

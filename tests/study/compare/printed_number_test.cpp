@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "study/compare/published.h"
+#include "study/compare/run_tables.h"
 
 namespace qkscope {
 namespace {

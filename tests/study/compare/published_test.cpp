@@ -1,6 +1,4 @@
 // Sets of published numbers: installed sets, and errors in user files.
-#include "study/compare/published.h"
-
 #include <cmath>
 #include <cstdlib>
 #include <set>
@@ -10,6 +8,7 @@
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
+#include "study/compare/run_tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -4,7 +4,7 @@
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
-#include "study/sweep/sweep_config.h"
+#include "study/sweep/sweep.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

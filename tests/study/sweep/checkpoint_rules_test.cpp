@@ -7,7 +7,7 @@
 #include "base/core/error.h"
 #include "capture/run/capture_fixture.h"
 #include "paths.h"
-#include "study/sweep/sweep_config.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {

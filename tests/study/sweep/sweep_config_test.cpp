@@ -1,6 +1,4 @@
 // Sweep files: runs from base, own configurations and overrides, and error messages.
-#include "study/sweep/sweep_config.h"
-
 #include <gmock/gmock.h>
 
 #include "base/core/error.h"
@@ -9,7 +7,8 @@
 #include "capture/run/capture_plan.h"
 #include "paths.h"
 #include "qkscope/experimental/options.h"
-#include "study/compare/published.h"
+#include "study/compare/run_tables.h"
+#include "study/sweep/sweep.h"
 
 namespace qkscope {
 namespace {

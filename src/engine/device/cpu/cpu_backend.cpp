@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/core/numbers.h"
-#include "engine/ops/statistics.h"
 
 namespace qkscope {
 namespace {
@@ -412,10 +411,10 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
 
 TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
   if (buffer == ActivationBuffer::kv_latent) return kv_latent_;
+  // In the order of ActivationBuffer.
   Tensor* const tensors[] = {
       &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
-      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};  // in the order of
-                                                                    // ActivationBuffer
+      &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};
   auto& chosen = *tensors[static_cast<std::size_t>(buffer)];
   return buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up ? mlp_chunk_view(chosen)
                                                                             : chosen.view();

@@ -185,8 +185,7 @@ class CpuBackend : public Backend {
   std::vector<MixerMemory>* recurrent_ = nullptr;      // (n_layers) of the cache, or null
   std::vector<MixerMemory> recurrent_after_;           // (n_layers) of the sequences of this pass
   bool cache_appended_ = false;                        // this layer has been appended to stored_
-  std::optional<LayerKeyValueStore::KeysAndValues>
-      cached_rows_;  // unpacked cache of this layer, for scores
+  std::optional<LayerKeyValueStore::KeysAndValues> cached_rows_;      // unpacked, for scores
   std::map<std::int64_t, LayerKeyValueStore::KeysAndValues> shared_;  // by layer, for later ones
 };
 

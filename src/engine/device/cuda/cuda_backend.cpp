@@ -8,16 +8,13 @@
 #include "engine/device/cuda/memory/device_weights.h"
 #include "engine/device/cuda/mixer/recurrent_mixer.h"
 #include "engine/device/cuda/pass_context.h"
-#include "engine/device/cuda/per_layer_embeddings.h"
 #include "engine/device/cuda/products/expert_mixture.h"
 #include "engine/device/cuda/products/products.h"
-#include "engine/device/cuda/query_key_value_steps.h"
 #include "engine/device/cuda/residual_updates.h"
 #include "engine/device/cuda/statistics/moment_statistics.h"
 #include "engine/device/cuda/statistics/score_statistics.h"
 #include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
-#include "engine/ops/statistics.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -152,8 +149,7 @@ class CudaBackend : public Backend {
     if (keeps_row_sums_ || config().has_sinks())
       row_sums = scores_.reserve_row_sums(config().n_heads);
     const auto kernel = attention_.attend(score_source(), row_sums);
-    // cuDNN has a kernel that returns row sums, but its z is not bit-identical to the z of the
-    // kernel without them.
+    // The z of cuDNN's kernel with row sums is not bit-identical to that without row sums.
     if (keeps_row_sums_ && kernel == AttentionKernel::cudnn)
       scores_.compute_row_sums(score_source());
     if (config().has_sinks())
@@ -169,14 +165,12 @@ class CudaBackend : public Backend {
 
   void project_output(ResidualAddition addition) override {
     if (config().has_attention_gate())
-      cuda::apply_gate({.activation = Activation::sigmoid,
+      pass_.apply_gate({.activation = Activation::sigmoid,
                         .gate_up = a_.attention_gate(),
                         .up = a_.z(),
                         .y = a_.z(),
                         .rows = active_rows(),
-                        .n = a_.z_width(),
-                        .dtype = dtype_},
-                       stream_);
+                        .n = a_.z_width()});
     updates_.add_product(
         {.x = a_.z(), .linear = layer_->o, .rows = active_rows()},
         {.running = active_rows(), .post_norm = layer_->post_attention_norm, .addition = addition});
@@ -226,15 +220,13 @@ class CudaBackend : public Backend {
     if (layer_config_.experts) return mixture_.apply_gate();
     if (const void* x = std::exchange(pending_gate_up_, nullptr); x != nullptr)
       return multiply_gated(x, a_.reserve_gated(), count, /*apart=*/false);
-    cuda::apply_gate({.activation = config().activation,
+    pass_.apply_gate({.activation = config().activation,
                       .xielu = model().weights.layers[as_index(layer_number_)].xielu,
                       .gated = config().gated_mlp(),
                       .gate_up = a_.gate_up(),
                       .y = a_.reserve_gated(),
                       .rows = count,
-                      .n = a_.d_mlp(),
-                      .dtype = dtype_},
-                     stream_);
+                      .n = a_.d_mlp()});
   }
 
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
@@ -338,7 +330,7 @@ class CudaBackend : public Backend {
     attention_.keep_keys();
     copies_.deliver_copies();
     if (!out.edited) return copy_scores_to_host(out, score_source(), rows_, stream_);
-    edited_heads_ = fetch_heads();
+    edited_heads_ = attention_.fetch_heads();
     qkscope::score_rows(host_input(edited_heads_), out.rows, out.scores, out.pattern);
   }
 
@@ -368,11 +360,10 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty() && layer_config_.chunk == 0)
       return scores_.add(score_source(), request, sink);
-    // Statistics of chunked attention, and KL divergences for quantised keys and for evicted keys
-    // are computed on the host.
+    // The host computes statistics of chunked attention and KL divergences of replaced keys.
     heads_.apply_pending();
     results_.deliver_all();
-    const auto heads = fetch_heads();
+    const auto heads = attention_.fetch_heads();
     const auto row_sums = scores_.fetch_row_sums(score_source());
     sink.add(compute_attention_statistics({host_input(heads), row_sums, batch_->ids}, request));
   }
@@ -401,8 +392,6 @@ class CudaBackend : public Backend {
   }
 
  private:
-  float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
-  float softcap() const { return static_cast<float>(config().attention_softcap); }
   DeviceView view(ActivationBuffer buffer) const {
     if (buffer == ActivationBuffer::kv_latent) return heads_.kv_latent();
     const bool wide = buffer == ActivationBuffer::gate || buffer == ActivationBuffer::up;
@@ -453,43 +442,9 @@ class CudaBackend : public Backend {
                     config().norm_eps);
   }
 
-  QueriesAndKeys score_source() const {
-    return {.q = a_.queries(),
-            .k = attention_.k(),
-            .row_stride = a_.query_stride(),
-            .k_stride = attention_.key_stride(),
-            .n_heads = config().n_heads,
-            .n_kv_heads = a_.n_kv_heads(),
-            .d_head = a_.d_head(),
-            .scale = scale(),
-            .softcap = softcap(),
-            .window = layer_config_.window,
-            .chunk = layer_config_.chunk,
-            .dtype = dtype_,
-            .sinks = layer_->sinks};
-  }
-
-  // q, k and v of one layer on the host, for edited scores and for statistics that have no CUDA
-  // kernel.
-  struct HostHeads {
-    Tensor q;  // (rows, n_heads, d_head)
-    Tensor k;  // (rows, n_kv_heads, d_head)
-    Tensor v;  // (rows, n_kv_heads, d_value)
-  };
-  HostHeads fetch_heads() {
-    return {copies_.fetch(view(ActivationBuffer::q)), attention_.fetch_keys(true),
-            attention_.fetch_keys(false)};
-  }
+  QueriesAndKeys score_source() const { return attention_.queries_and_keys(layer_->sinks); }
   AttentionInput host_input(const HostHeads& heads) const {
-    return {.q = heads.q,
-            .k = heads.k,
-            .v = heads.v,
-            .sequences = batch_->sequences,
-            .scale = scale(),
-            .window = layer_config_.window,
-            .chunk = layer_config_.chunk,
-            .softcap = softcap(),
-            .sinks = model().weights.layers[as_index(layer_number_)].sinks};
+    return attention_.host_input(heads, model().weights.layers[as_index(layer_number_)].sinks);
   }
 
   DType dtype_;

@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "base/core/error.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/pass_kernels.h"
 

@@ -9,7 +9,6 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
@@ -99,8 +98,7 @@ void dispatch_16bit_type(DType dtype, Run run) {
     run(__half{});
 }
 
-// Calls run(width), a std::integral_constant, with the smallest of the ascending widths that is at
-// least `needed`, or with the last one.
+// Calls run(std::integral_constant) with the first of ascending widths >= `needed`, or the last.
 template <int kWidth, int... kWider, typename Run>
 void dispatch_width(std::int64_t needed, Run run) {
   if constexpr (sizeof...(kWider) > 0)
@@ -108,8 +106,7 @@ void dispatch_width(std::int64_t needed, Run run) {
   run(std::integral_constant<int, kWidth>{});
 }
 
-// Calls run.operator()<V>() with the number of values of T in one memory access: kPack<T> if rows
-// are `aligned` to that, else 1.
+// Calls run.operator()<V>() with the values of T per memory access: kPack<T> if `aligned`, else 1.
 template <typename T, typename Run>
 void dispatch_pack_size(bool aligned, Run run) {
   if (aligned)
@@ -118,8 +115,7 @@ void dispatch_pack_size(bool aligned, Run run) {
     run.template operator()<1>();
 }
 
-// Calls launch(T{}, blocks), which launches a kernel, unless there are no blocks. `operation` names
-// the kernel in error messages.
+// Calls launch(T{}, blocks) if there are blocks. `operation` names the kernel in error messages.
 template <typename Launch>
 void launch_for_dtype(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
   if (blocks == 0) return;

@@ -31,8 +31,7 @@ struct HopperAttentionArguments {
   float softcap = 0;         // soft cap: cap tanh(score / cap); 0: none
   std::int64_t longest = 0;  // rows of the longest sequence
   int window = 0;            // visible keys of a query, itself included; 0: all before it
-  const AttentionTile* tiles =
-      nullptr;  // on the device, in the order of schedule_attention_tiles()
+  const AttentionTile* tiles = nullptr;  // on the device, as schedule_attention_tiles() orders them
   int tile_count = 0;
   int* counter = nullptr;  // scratch on the device
   int multiprocessors = 0;
@@ -51,7 +50,6 @@ int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
 
-// An instance of the kernel template for one head shape.
 struct HopperKernelInstance {
   HopperHeadShape head;
   int tile_rows = 0;  // query rows of a tile
@@ -59,8 +57,7 @@ struct HopperKernelInstance {
 };
 
 // Kernel for heads of kHead elements (kValue in v), in tiles of kRows queries and kKeys keys. Each
-// head size is instantiated in its own file (hopper_64.cu, ...), because an instance takes minutes
-// to compile.
+// head size has its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
 template <bool kCapped, int kHead, int kRows, int kKeys, int kValue = kHead>
 HopperKernelInstance hopper_kernel_instance();
 
@@ -79,10 +76,9 @@ struct GatedProductArguments {
   int device = 0;
   int multiprocessors = 0;  // number on the device
 
-  int groups = 0;  // at most kMostGroups; 0: all rows have the same weights
-  const std::int32_t* begin =
-      nullptr;                    // (groups) first row of each group, then `rows`; on the device
-  const void* bias = nullptr;     // (2 n) of the first group, not interleaved; or null
+  int groups = 0;                       // at most kMostGroups; 0: all rows have the same weights
+  const std::int32_t* begin = nullptr;  // (groups) first rows, then `rows`; on the device
+  const void* bias = nullptr;           // (2 n) of the first group, not interleaved; or null
   std::int64_t group_stride = 0;  // elements from weight and bias of a group to those of the next
   void* workspace = nullptr;      // kGroupWorkspace bytes on the device
 };

@@ -7,7 +7,6 @@
 
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
@@ -18,8 +17,7 @@ struct DeviceNorm {
 };
 
 // y = x / sqrt(mean(x²) + eps) * weight + bias (RMSNorm), with x - mean(x) instead of x for
-// LayerNorm, or y = x without a norm; then residual += y. Sums are float32; y is rounded to the
-// element type before the addition.
+// LayerNorm, or y = x without a norm; then residual += y, after y is rounded to its type.
 struct NormArguments {
   const void* x = nullptr;  // (rows, n)
   DeviceNorm norm;
@@ -99,8 +97,7 @@ struct SinkArguments {
 };
 void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
 
-// Keys of latent attention: k (rows, heads, own + shared) = [own part of each head | the part that
-// all heads share].
+// Keys of latent attention: k (rows, heads, own + shared) = [own part | part of all heads].
 struct LatentKeysArguments {
   const void* own = nullptr;     // (rows, heads, own_width)
   const void* shared = nullptr;  // (rows, shared_width)
@@ -142,8 +139,7 @@ struct GatherArguments {
 };
 void gather_floats(const GatherArguments& arguments, cudaStream_t stream);
 
-// Inverse of gather_floats() for whole rows: rounds dense float32 x (rows, n) into the strided
-// matrix y (rows, n).
+// Inverse of gather_floats(): rounds dense float32 x (rows, n) into strided rows y (rows, n).
 void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
                     std::int64_t row_stride, DType dtype, cudaStream_t stream);
 
@@ -191,8 +187,7 @@ bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStrea
 bool has_code_for_gpu();
 
 // y (rows, n) = activation(gate) * up. Each row of gate_up (rows, 2 n) holds n values of gate, then
-// n of up; or gate_up (rows, n) holds gate and `up` holds up. Without a gate: y =
-// activation(gate_up), gate_up (rows, n).
+// n of up; or gate_up (rows, n) is gate and `up` is up. No gate: y = activation(gate_up).
 struct GateArguments {
   Activation activation = Activation::silu;
   XieluWeights xielu = {};    // parameters of that activation
@@ -226,15 +221,13 @@ void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t st
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);
 
 // Interleaves n rows of gate and n rows of up: to (2 n, in) = permuted rows of from (2 n, in),
-// 16-bit elements. The order gives each thread of gated_kernel.cu both values of eight neighbouring
-// outputs.
+// 16-bit elements. Each thread of gated_kernel.cu then has both values of eight outputs.
 void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
                         cudaStream_t stream);
 
 // Mixture-of-experts kernels (engine/ops/linear.h has the formulas).
 
-// Top-k selection: for each row the k experts with the highest scores, best first; ties go to the
-// lower index.
+// Top-k selection: the k experts of a row with the highest scores, best first; ties: lower index.
 struct ChooseExpertsArguments {
   const void* logits = nullptr;  // (rows, experts)
   const float* bias = nullptr;   // (experts) selection bias, or null
@@ -258,8 +251,7 @@ struct GroupSlotsArguments {
 };
 void group_slots_by_expert(const GroupSlotsArguments& arguments, cudaStream_t stream);
 
-// y[row] = factor * sum over i of weights[row, i] x[places[row, i]], in the order of i; accumulated
-// in float32 and rounded once.
+// y[row] = factor * sum over ascending i of weights[row, i] x[places[row, i]], rounded once.
 struct CombineExpertsArguments {
   const void* x = nullptr;               // (any, n)
   const float* weights = nullptr;        // (rows, k), or null: 1

@@ -1,12 +1,13 @@
 // Additions of attention and MLP outputs to the residual stream. The output projection accumulates
-// straight into the residual (beta = 1) unless the update is normalised, observed or edited first;
-// then it goes through a buffer.
+// into the residual (beta = 1) unless a buffer is needed to normalise, observe or edit the update.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
 #include "engine/device/backend.h"
+#include "engine/device/cuda/memory/device_weights.h"
 #include "engine/device/cuda/pass_context.h"
 
 namespace qkscope::cuda {
@@ -22,7 +23,6 @@ class ResidualUpdates {
  public:
   explicit ResidualUpdates(const PassContext& pass) : pass_(pass) {}
 
-  // Discards the deferred update of an earlier pass.
   void discard_deferred_update() { deferred_.reset(); }
 
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If an
@@ -44,8 +44,7 @@ class ResidualUpdates {
       add_to_residual(product, target.begin);
   }
 
-  // Like add_product(), for an update that is already in Activations::residual_update() and not yet
-  // normalised.
+  // Like add_product(), for an update in Activations::residual_update() before its norm.
   void add_computed_update(std::int64_t count, const UpdateTarget& target) {
     const bool deferred = target.addition == ResidualAddition::deferred;
     if (!deferred || target.post_norm.weight != nullptr)
@@ -56,8 +55,7 @@ class ResidualUpdates {
   void mark_update_edited() {
     if (deferred_) deferred_->edited = true;
   }
-  // Adds the deferred update to the residual stream. If no observer edited it, the result is
-  // bit-identical to a run without an observer.
+  // Adds the deferred update; unedited, the result is bit-identical to a run without observer.
   void add_deferred_update(std::int64_t running) {
     if (deferred_ && !deferred_->edited && !deferred_->normalized)
       add_to_residual(deferred_->product, 0);
@@ -79,8 +77,7 @@ class ResidualUpdates {
     pass_.products.multiply(product);
   }
 
-  // Normalises rows of the residual update in place if there is a norm, and adds them to the
-  // residual stream if `add` is set.
+  // Normalises rows of the residual update in place if there is a norm; adds them if `add`.
   void finish_update_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
                           bool add) {
     void* update = activations_.residual_update(begin);
@@ -97,6 +94,68 @@ class ResidualUpdates {
   const PassContext& pass_;
   Activations& activations_ = pass_.activations;
   std::optional<DeferredUpdate> deferred_;
+};
+
+// Per-layer inputs; PerLayerInputs in qkscope/model.h has the formulas.
+class PerLayerEmbeddings {
+ public:
+  explicit PerLayerEmbeddings(const PassContext& pass) : pass_(pass) {}
+
+  // Computes the inputs of all layers from the embedded tokens in the residual stream.
+  void embed(const DeviceSharedWeights& weights) {
+    const auto rows = pass_.rows.count();
+    const auto width = pass_.model.per_layer.width;
+    void* const inputs = pass_.reserve(inputs_, rows * row_width(), "per-layer inputs");
+    pass_.multiply(pass_.activations.residual(), weights.per_layer_projection, inputs);
+    // With eps scaled by d_model, RMSNorm(x) equals RMSNorm(x / sqrt(d_model)).
+    pass_.normalize({.x = inputs,
+                     .norm = weights.per_layer_norm,
+                     .y = inputs,
+                     .rows = rows * pass_.model.n_layers,
+                     .n = width},
+                    pass_.model.norm_eps * static_cast<double>(pass_.model.d_model));
+    pass_.embed({.table = weights.per_layer_embedding.weight,
+                 .ids = pass_.rows.token_ids(),
+                 .y = inputs,
+                 .count = rows,
+                 .n = row_width(),
+                 .scale = std::sqrt(static_cast<float>(width)),
+                 .sum_factor = std::sqrt(0.5f)});
+  }
+
+  // Adds the contribution of the input of layer number `number` to the residual stream.
+  void add_to_residual(const DeviceLayer& layer, std::int64_t number, ResidualUpdates& updates,
+                       ResidualAddition addition) {
+    const auto rows = pass_.rows.count();
+    const auto width = pass_.model.per_layer.width;
+    void* const gate = pass_.reserve(gate_, rows * width, "per-layer inputs");
+    void* const input = pass_.reserve(input_, rows * width, "per-layer inputs");
+    pass_.copy({.x = inputs_.as<std::byte>() + number * width * element_bytes(pass_.dtype),
+                .x_stride = row_width(),
+                .x_rows = pass_.rows.kept_rows(),
+                .y = input,
+                .y_stride = width,
+                .count = rows,
+                .n = width});
+    pass_.multiply(pass_.activations.residual(), layer.per_layer_gate, gate);
+    pass_.apply_gate({.activation = pass_.model.activation,
+                      .gate_up = gate,
+                      .up = input,
+                      .y = gate,
+                      .rows = rows,
+                      .n = width});
+    updates.add_product(
+        {.x = gate, .linear = layer.per_layer_output, .rows = rows},
+        {.running = rows, .post_norm = layer.post_per_layer_norm, .addition = addition});
+  }
+
+ private:
+  std::int64_t row_width() const { return pass_.model.n_layers * pass_.model.per_layer.width; }
+
+  const PassContext& pass_;
+  DeviceMemory inputs_;  // (rows of the batch, n_layers, per_layer.width)
+  DeviceMemory input_;   // (active rows, per_layer.width) of the current layer
+  DeviceMemory gate_;    // (active rows, per_layer.width)
 };
 
 }  // namespace qkscope::cuda

@@ -52,8 +52,7 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4],
                : "memory");
 }
 
-// cp.async: copies 16 bytes from global to shared memory asynchronously; writes zeros if not
-// `valid`.
+// cp.async: copies 16 bytes from global to shared memory asynchronously; zeros if not `valid`.
 __device__ __forceinline__ void copy_async(std::uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(valid ? 16 : 0)
@@ -127,8 +126,7 @@ __device__ inline uint4 gather_elements(const std::uint16_t* source, int count) 
 }
 
 // Loads rows [begin, begin + count) of `source` into the tile; other rows and columns past d_head
-// become zero. All threads of the block must call this function; the tile is valid after
-// wait_for_copies and a barrier.
+// become zero. All threads of the block must call it; valid after wait_for_copies and a barrier.
 template <int kRows, int kWidth, int kThreads, bool kVectors>
 __device__ __forceinline__ void load_tile_rows(
     char* tile, const HeadRows<const std::uint16_t, kVectors>& source, std::int64_t begin,
@@ -155,8 +153,7 @@ __device__ __forceinline__ void load_tile_rows(
   }
 }
 
-// Stores the first `count` rows of a warp's part of a tile to rows [begin, begin + count) of
-// `target`.
+// Stores `count` rows of a warp's part of a tile to rows [begin, begin + count) of `target`.
 template <int kRows, int kWidth, bool kVectors>
 __device__ void store_tile_rows(const char* tile, const HeadRows<std::uint16_t, kVectors>& target,
                                 std::int64_t begin, int count) {

@@ -48,8 +48,7 @@ void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfi
     config.fail("hidden_act", "silu, the activation of the convolution");
 }
 
-// A rope_theta of null, as in published models, disables RoPE. If the key is absent, RoPE has the
-// default base, as in transformers.
+// A rope_theta of null, as in published models, disables RoPE; an absent key means the default.
 bool has_null_theta(const ConfigReader& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
     if (config.has_value(key) && config.section(key).contains_key("rope_theta"))
@@ -135,8 +134,7 @@ void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
                         .a = "linear_attn.in_proj_a"}};
 }
 
-// OLMo Hybrid: gated delta net layers with pre-norms, and OLMo 3's attention layers with
-// post-norms. Published models have no RoPE on any layer.
+// OLMo Hybrid: gated delta nets with pre-norms; attention with post-norms, published without RoPE.
 void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   const LlamaDefaults defaults{.max_positions = 65536};
   read_llama_without_rope(model, config, defaults);

@@ -72,8 +72,7 @@ MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, st
   return mixer;
 }
 
-// Returns the layer types of Nemotron-H, one letter per layer: M (Mamba 2), * (attention), - (MLP)
-// or E (experts).
+// Layer types of Nemotron-H, a letter per layer: M (Mamba 2), * (attention), - (MLP), E (experts).
 std::string read_nemotron_layers(const ConfigReader& config) {
   static constexpr std::pair<const char*, char> kTypes[] = {
       {"linear_attention", 'M'}, {"mamba", 'M'}, {"full_attention", '*'},
@@ -96,8 +95,7 @@ std::string read_nemotron_layers(const ConfigReader& config) {
   return letters;
 }
 
-// Reads the experts of Nemotron-H: no gate, a sigmoid router with a selection bias, and a shared
-// expert.
+// Reads the experts of Nemotron-H: no gate, a biased sigmoid router, and a shared expert.
 void read_nemotron_experts(ModelConfig& model, const ConfigReader& config) {
   if (config.has_value("moe_latent_size"))
     config.fail("moe_latent_size", "null: experts with a latent input are not supported");
@@ -202,8 +200,7 @@ void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Granite 4: Granite with Mamba 2 in place of attention in most layers. In models with experts, the
-// MLP is the shared expert.
+// Granite 4: mostly Mamba 2 in place of attention. With experts, the MLP is the shared expert.
 void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
   read_granite(model, config);
   model.mlp_bias = false;

@@ -98,8 +98,7 @@ void read_smollm3(ModelConfig& model, const ConfigReader& config) {
   read_smollm3_windows(model, config);
 }
 
-// Cohere 2: parallel attention and MLP that share one LayerNorm without bias, interleaved RoPE on
-// the sliding layers, scaled logits.
+// Cohere 2: parallel attention and MLP after one LayerNorm, RoPE on sliding layers, scaled logits.
 void read_cohere2(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(
       model, config,
@@ -114,8 +113,7 @@ void read_cohere2(ModelConfig& model, const ConfigReader& config) {
   remove_rope_of_full_layers(model);
 }
 
-// EXAONE 4: norms on the outputs of attention and MLP instead of their inputs, q/k norm. Models
-// without sliding layers have RoPE everywhere.
+// EXAONE 4: post-norms, q/k norm. Models without sliding layers have RoPE everywhere.
 void read_exaone4(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.norm_eps = 1e-5});
   model.qk_norm = true;
@@ -128,8 +126,7 @@ void read_exaone4(ModelConfig& model, const ConfigReader& config) {
 }
 
 // AFMoE (Trinity): RoPE on sliding layers, q/k norm, a sigmoid gate on the output of attention,
-// norms before and after attention and MLP, experts with a biased sigmoid router after the dense
-// layers.
+// pre- and post-norms, experts with a biased sigmoid router after the dense layers.
 void read_afmoe(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 16384});
   read_attention_bias(model, config, false);

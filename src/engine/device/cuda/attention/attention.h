@@ -6,10 +6,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
+#include "engine/device/cuda/hopper_kernels.h"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
 
 namespace qkscope {
 struct RowScores;
@@ -19,8 +25,7 @@ namespace qkscope::cuda {
 
 class ActiveRows;
 
-// Softmax statistics of each row of scores, a by-product of attention. Each array has shape
-// (rows, n_heads) in device memory, or is null.
+// Softmax statistics of rows of scores, (rows, n_heads) in device memory or null.
 struct SoftmaxRowSums {
   float* lse = nullptr;      // log2 of the sum of the exponentials of the scaled scores
   float* largest = nullptr;  // largest q.k, unscaled
@@ -68,12 +73,10 @@ struct AttentionArguments : QueriesAndKeys {
 // sequence_begin the tiles start at the query's sequence, so a row is bit-identical whatever the
 // position of the sequence in the batch and whatever the other queries. Without sequence_begin the
 // tiles start at the first key visible to any query of the block: the same for causal attention,
-// except for blocks that span two sequences; with a sliding window, rounding then depends on the
-// subset of queries.
+// except for blocks of two sequences; with a sliding window, rounding depends on the queries.
 void attention(const AttentionArguments& arguments, cudaStream_t stream);
 
-// Attention kernels per element type; T is __nv_bfloat16 or __half. The caller has checked the
-// arguments; queries > 0.
+// Attention kernels; T is __nv_bfloat16 or __half. The caller checks the arguments; queries > 0.
 template <typename T>
 void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
 void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
@@ -100,8 +103,7 @@ struct AttentionLibraries {
 
 // Returns FlashInfer's kernel on Hopper where it has an instance for the head size, cuDNN's on
 // other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
-// and model alone, so repeated runs use the same kernel. cuDNN may still lack a kernel for a shape;
-// the caller then falls back to our own.
+// and model alone. cuDNN may lack a kernel for a shape; our own then runs.
 AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
                                         const AttentionLibraries& has);
 
@@ -128,9 +130,77 @@ void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
 void launch_score_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 void launch_pattern_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
-// Copies scores and patterns of out.rows to the host in blocks of rows, so that the GPU never has
-// to hold the full (queries, keys) matrix.
+// Copies scores and patterns of out.rows to the host in blocks of rows that fit on the GPU.
 void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, ActiveRows& rows,
                          cudaStream_t stream);
+
+// A range of query rows of one head: one work item of the persistent kernel.
+struct AttentionTile {
+  std::int32_t begin;   // first row of the sequence
+  std::int32_t length;  // rows of the sequence
+  std::int32_t tile;    // tile index within the sequence
+  std::int32_t head;    // query head
+};
+
+struct TileShape {
+  std::int64_t n_heads = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t d_head = 0;
+  std::int64_t rows = 0;  // query rows of a tile
+};
+
+// Lists every tile once. Key heads whose keys and values fit into L2 together are scheduled
+// together, query heads that share a key head are adjacent, and long tiles precede short ones, so
+// that all multiprocessors finish at about the same time.
+std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
+                                                    const TileShape& shape);
+
+class HopperAttention {
+ public:
+  HopperAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
+
+  // Returns whether a kernel exists for the GPU, the model's head size and the type.
+  bool has_kernel() const { return serves_; }
+
+  // Sets the sequences of the pass. Each sequence occupies consecutive rows.
+  void set_sequences(std::span<const Sequence> sequences);
+
+  // Causal attention with a.window. A row holds q, k and v one after another, and z is dense.
+  void attend(const AttentionArguments& a);
+
+ private:
+  const ModelConfig& model_;
+  DType dtype_;
+  cudaStream_t stream_;
+  int multiprocessors_ = 0;
+  HopperHeadShape head_;
+  bool serves_ = false;
+  std::int64_t rows_ = 0;
+  std::int64_t longest_ = 0;
+  int tile_count_ = 0;
+  UploadBuffer tiles_;    // AttentionTile
+  DeviceMemory counter_;  // int
+};
+
+// cudnn_attention_absent.cpp is the stub for builds without cuDNN.
+class CudnnAttention {
+ public:
+  // Starts cuDNN on a background thread, because start-up takes half a second.
+  CudnnAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
+  ~CudnnAttention();
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  // Sets the sequences of the pass. Each sequence occupies consecutive rows.
+  void set_sequences(std::span<const Sequence> sequences);
+
+  // Returns false, without doing anything, if cuDNN has no kernel for the arguments. Plans are
+  // built for the scale of the model, and no row sums are computed.
+  bool attend(const AttentionArguments& a);
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+};
 
 }  // namespace qkscope::cuda

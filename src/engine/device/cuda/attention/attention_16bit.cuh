@@ -76,8 +76,7 @@ __device__ int ldmatrix_key_lane_offset() {
   return (lane % 8 + lane / 16 * 8) * kPitch<kWidth> + lane / 8 % 2 * 16;
 }
 
-// Attention scores (queries, keys) = q kᵀ. queries(step, a) loads the fragments of 16 channels of
-// q.
+// Attention scores (queries, keys) = q kᵀ. queries(step, a) loads fragments of 16 channels of q.
 template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
 __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys>& scores,
                                                          Queries queries, std::uint32_t k) {
@@ -146,8 +145,7 @@ __device__ __forceinline__ void mask_scores(Fragments<kBands, kKeys>& scores,
 }
 
 // Online softmax: replaces scores by weights 2^(scale (score - maximum)) and rescales the previous
-// sum and values to the new maximum. A tile that is fully masked for a query changes none of its
-// bits.
+// sum and values to the new maximum. A fully masked tile changes no bit of a query.
 template <int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
                                                RunningSoftmax<kBands>& softmax,
@@ -162,8 +160,7 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
       maximum = fmaxf(maximum, fmaxf(scores[band][n][2 * half], scores[band][n][2 * half + 1]));
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
-    // A query without any visible key so far has maximum -infinity; -infinity minus itself is
-    // NaN.
+    // A query without a visible key so far has maximum -infinity; -infinity minus itself is NaN.
     const float shift = maximum == -INFINITY ? 0.0f : __fmul_rn(maximum, scale);
     factor[band][half] = exp2_fast(__fmul_rn(before, scale) - shift);
     moved |= factor[band][half] != 1.0f;
@@ -186,9 +183,8 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
       for (int i = 0; i < 4; ++i) values[band][n][i] *= factor[band][i / 2];
 }
 
-// Adds weights times v to values (queries, kWidth). The C fragments of the weights can be used as A
-// fragments without shuffles: the fragments of 8 keys form the left half of a 16 x 16 operand, the
-// fragments of the next 8 keys the right half.
+// Adds weights times v to values (queries, kWidth). The C fragments of the weights are A fragments
+// without shuffles: 8 keys form the left half of a 16 x 16 operand, the next 8 the right half.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void add_weighted_values(Fragments<kBands, kWidth>& values,
                                                     const Fragments<kBands, kKeys>& weights,
@@ -216,8 +212,7 @@ __device__ __forceinline__ void add_weighted_values(Fragments<kBands, kWidth>& v
   }
 }
 
-// Stores the log-sum-exp and maximum score of the warp's rows; only `queries` rows, starting at
-// `query`, are valid.
+// Stores log-sum-exp and maximum score of `queries` rows of the warp, starting at `query`.
 template <int kBands>
 __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
                                                const RunningSoftmax<kBands>& softmax,
@@ -280,8 +275,7 @@ struct AttentionTileShape {
       kQueryBytes + kTileBytes + kValueBytes + static_cast<int>(sizeof(KeyRanges<kRows>));
 };
 
-// Visibility of a key tile for the queries of a warp: fully masked, partly visible, or fully
-// visible.
+// Visibility of a key tile for the queries of a warp: fully masked, partly or fully visible.
 enum class TileVisibility { none, some, all };
 
 template <typename Shape>

@@ -9,8 +9,7 @@ namespace qkscope::cuda {
 namespace {
 
 // Thread layout: 16 groups of 8 adjacent lanes. Group g handles queries g, g + 16, ... In a tile of
-// scores, lane l handles keys l, l + 8, ...; in the values, lane l handles the four columns
-// starting at 4l, at 4l + 32, and so on.
+// scores, lane l handles keys l, l + 8, ...; in the values, four columns from 4l, 4l + 32, ... on.
 template <int kHeadWidth>
 struct Float32Shape {
   static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
@@ -101,8 +100,7 @@ struct QuerySoftmaxState {
   }
 };
 
-// Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
-// by it later.
+// Soft cap: softcap tanh(scale score / softcap) / scale; the caller multiplies by `scale` later.
 template <typename Shape>
 __device__ void scale_and_cap_scores(float (&scores)[Shape::kLaneKeys], float scale,
                                      float softcap) {

@@ -14,7 +14,7 @@
 #include "base/core/error.h"
 #include "base/core/log.h"
 #include "base/core/thread_pool.h"
-#include "engine/device/cuda/attention/library_attention.h"
+#include "engine/device/cuda/attention/attention.h"
 #include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
@@ -281,8 +281,7 @@ bool CudnnAttention::attend(const AttentionArguments& a) {
 
 }  // namespace qkscope::cuda
 
-// Definitions of the functions of cuDNN and NVRTC that cudnn-frontend calls by name; each forwards
-// to the library that was opened.
+// Functions of cuDNN and NVRTC that cudnn-frontend calls by name, forwarded to the opened library.
 #define QKSCOPE_FORWARD_CUDNN(result, name, parameters, ...)                        \
   result name parameters {                                                          \
     return qkscope::cuda::find_library_function<decltype(name)>(                    \

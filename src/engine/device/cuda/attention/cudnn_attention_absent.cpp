@@ -1,5 +1,5 @@
 // Stub for builds without cuDNN: attention always uses the built-in kernel.
-#include "engine/device/cuda/attention/library_attention.h"
+#include "engine/device/cuda/attention/attention.h"
 
 namespace qkscope::cuda {
 

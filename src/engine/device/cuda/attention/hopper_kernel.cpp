@@ -4,8 +4,7 @@ namespace qkscope::cuda {
 namespace {
 
 // At head size 64, sequences of at least this length use three consumer warpgroups per key tile
-// instead of two: 1.08 times the speed at 32,768 tokens, but 0.98 times at 4,096, where more of
-// each tile is masked.
+// instead of two: 1.08 times the speed at 32,768 tokens, but 0.98 times at 4,096.
 constexpr std::int64_t kLongText = 8192;
 
 const HopperKernelInstance* choose_hopper_kernel(const HopperHeadShape& head,

@@ -17,8 +17,7 @@ struct ScoreParams {
   float softcap;  // 0: none
 };
 
-// FlashInfer's online softmax, extended to return the maximum score of each row in addition to the
-// log-sum-exp.
+// FlashInfer's online softmax, which also returns the maximum score of each row.
 template <int kRows>
 struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   using Base = flashinfer::OnlineSoftmax<kRows, true>;
@@ -42,9 +41,8 @@ struct PlainAttentionVariant : flashinfer::StandardAttention {
   }
 };
 
-// Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
-// by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap; the hardware
-// tanh that FlashInfer uses has 5e-4.
+// Soft cap: softcap tanh(scale score / softcap) / scale; the caller multiplies by `scale` later.
+// tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of 1e-7 of the cap, FlashInfer's 5e-4.
 struct SoftCappedAttentionVariant {
   float scale_log2, inner, outer;
 
@@ -66,8 +64,7 @@ struct SoftCappedAttentionVariant {
 
 // FlashInfer's epilogue with two changes: row sums are stored on request, and the barrier between
 // writes to and reads from shared memory counts every thread once. FlashInfer's own barrier counts
-// each thread twice, so one warpgroup can pass it alone and read rows that the other has not
-// written yet (a race).
+// each thread twice, so one warpgroup can pass it alone (a race).
 template <typename Traits>
 struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
   using Base = flashinfer::CollectiveEpilogue<Traits>;
@@ -113,8 +110,7 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
 };
 
 // Dynamic tile scheduler: blocks take tiles from a shared queue in order and fetch the next one
-// while computing. FlashInfer calls these functions by name, some from the producer warp and some
-// from the consumer warps.
+// while computing. FlashInfer calls these functions by name, from producer and consumer warps.
 template <typename Traits>
 struct TileQueue {
   struct Params {

@@ -113,8 +113,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
   float* pattern = a.pattern + index * a.keys;
   const auto first = static_cast<std::int64_t>(a.first_key[row]) - a.sequence_begin[row];
   const auto last = static_cast<std::int64_t>(a.last_key[row]) - a.sequence_begin[row];
-  // Each thread always sums the same columns, so that its partial sum does not depend on where the
-  // window starts.
+  // Each thread always sums the same columns: partial sums do not depend on the window's start.
   const auto begin = first / kSoftmaxThreads * kSoftmaxThreads + threadIdx.x;
 
   float maximum = -INFINITY;

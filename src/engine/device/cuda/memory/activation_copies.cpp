@@ -13,8 +13,7 @@ namespace {
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
 // Largest activation in the compute type, in bytes, to copy while later layers run.
 constexpr std::int64_t kMostNativeBytes = std::int64_t{1} << 30;
-// Smallest allocation of a copy. The number of selected heads varies between layers, and an
-// allocation synchronizes the GPU.
+// Smallest allocation of a copy: sizes vary between layers, and allocation synchronizes the GPU.
 constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // copied at a time by fetch and put
 constexpr std::int64_t kCopyBytes = std::int64_t{2} << 20;    // per thread, of a huge page

@@ -1,6 +1,5 @@
 #include "engine/device/cuda/memory/device_memory.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -10,8 +9,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Smallest allocation of an UploadBuffer: lists differ in length from layer to layer, and growing
-// an allocation synchronizes the GPU.
+// Smallest allocation of an UploadBuffer: lengths vary by layer, and growing synchronizes the GPU.
 constexpr std::int64_t kLeastUploadBytes = std::int64_t{16} << 10;
 constexpr std::size_t kMostPending = 16;  // transfers in flight; more would only cost memory
 

@@ -1,5 +1,4 @@
-// RAII wrappers for GPU memory, pinned host memory, streams and events; transfers between host and
-// GPU; checks of CUDA error codes.
+// RAII of GPU memory, pinned memory, streams and events; transfers; checks of CUDA error codes.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +18,7 @@
 
 namespace qkscope::cuda {
 
-// Throws unless `status` is success. `operation` names the step for the message: "copy weights to
-// the device".
+// Throws unless `status` is success. `operation` names the step: "copy weights to the device".
 void check(cudaError_t status, const char* operation);
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
@@ -46,8 +44,7 @@ struct PinnedMemoryDeleter {
   void operator()(void* memory) const { cudaFreeHost(memory); }
 };
 
-// A buffer that grows on demand and never shrinks; growing discards its contents. `Free` is the
-// deleter.
+// A buffer that grows on demand; growing discards its contents. `Free` is the deleter.
 template <typename Free>
 class GrowingMemory {
  public:
@@ -56,8 +53,7 @@ class GrowingMemory {
     if (bytes > bytes_ || !memory_) allocate(bytes, what);
     return memory_.get();
   }
-  // Like reserve(), with 25 % headroom for buffers that grow slightly from batch to batch, because
-  // allocation synchronizes the GPU.
+  // Like reserve(), with 25 % headroom, because allocation synchronizes the GPU.
   void* reserve_with_slack(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes + bytes / 4, what);
     return memory_.get();
@@ -122,8 +118,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// A small array that the host writes again for every batch: pinned staging memory and its copy on
-// the GPU.
+// A small array that the host writes for every batch: pinned memory and its copy on the GPU.
 class UploadBuffer {
  public:
   // Copies `values` to the GPU in stream order; the caller may destroy them on return. Waits only
@@ -155,20 +150,16 @@ class HostTransfers {
  public:
   using Deliver = std::function<void(const std::byte*)>;
 
-  // At most `most_bytes` bytes are in flight; begin_transfer() waits for the oldest transfers if
-  // necessary.
+  // At most `most_bytes` bytes are in flight: begin_transfer() waits for the oldest transfers.
   HostTransfers(cudaStream_t compute, std::int64_t most_bytes)
       : compute_(compute), most_bytes_(most_bytes) {}
   void raise_limit(std::int64_t most_bytes) { most_bytes_ = std::max(most_bytes_, most_bytes); }
 
-  // Starts the next transfer and returns its `bytes` bytes of GPU memory. `capacity` is the size of
-  // a new allocation; buffers are reused.
+  // Starts a transfer and returns its GPU memory. `capacity` is the size of a new allocation.
   std::byte* begin_transfer(std::int64_t bytes, std::int64_t capacity, const char* what);
-  // Upload buffer for indices that are read by the kernel filling the memory returned by
-  // begin_transfer().
+  // Indices for the kernel that fills the memory returned by begin_transfer().
   UploadBuffer& index_buffer() { return next_->indices; }
-  // Copies the data written so far by the compute stream to the host and passes it to `deliver`,
-  // immediately or later, in call order.
+  // Copies data that the compute stream wrote so far to the host, for `deliver`, in call order.
   void send(Deliver deliver);
 
   void deliver_all();

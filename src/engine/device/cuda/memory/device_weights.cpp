@@ -23,8 +23,7 @@ class LayerPlacement {
 
   // Matrices that the options interleave are uploaded to the buffer `plain` first. The rows of an
   // expert's `down` are interleaved like gate and up. residual_scale multiplies the products (alpha
-  // of the GEMM), so biases are uploaded already scaled; with experts it is applied when their
-  // outputs are combined, biases included.
+  // of the GEMM), so biases are uploaded scaled; combining experts scales theirs.
   DeviceLayer place_layer(const LayerWeights& from, float residual_scale,
                           const WeightOptions& options, DeviceMemory& plain) {
     auto* const plain_gate_up = options.interleaves_gate_up ? &plain : nullptr;

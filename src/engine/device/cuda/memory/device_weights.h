@@ -1,5 +1,4 @@
-// Model weights on the GPU: all layers resident, or two slots through which layers are streamed on
-// demand.
+// Model weights on the GPU: all layers resident, or streamed through two slots on demand.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +25,7 @@
 
 namespace qkscope::cuda {
 
-// Uploads weights from the memory-mapped file through two pinned buffers: one is filled while the
-// other is being copied.
+// Uploads weights from the mapped file through two pinned buffers, one filled while one is copied.
 class WeightUploader {
  public:
   // Copies are enqueued on `stream`; matrices are converted to `dtype`.
@@ -70,8 +68,7 @@ class WeightUploader {
     Event done;
   };
 
-  // Rows of a matrix to upload in chunks: to `direct` in GPU memory or, if `direct` is null,
-  // through a staging buffer on the GPU.
+  // Rows of a matrix to upload: to `direct` in GPU memory, or through a staging buffer if null.
   struct RowUpload {
     std::int64_t rows;
     std::int64_t row_bytes;
@@ -196,8 +193,7 @@ class WeightUploader {
   int next_ = 0;
 };
 
-// Weights of multi-head latent attention. With them, DeviceLayer::qkv holds only W_Q, (n_heads
-// d_head, q_rank or d_model).
+// Multi-head latent attention; DeviceLayer::qkv then is W_Q, (n_heads d_head, q_rank or d_model).
 struct DeviceLatentAttention {
   DeviceLinear kv;           // (kv_rank, d_model)
   DeviceLinear rotated_key;  // (rotated dimensions, d_model)
@@ -276,8 +272,7 @@ class DeviceWeights {
   bool is_streamed() const { return options_.streamed; }
 
   // Makes `stream` wait for the layer's upload and returns its weights. Work on the previously
-  // requested layer must already be enqueued on the same stream, because its slot may be
-  // overwritten.
+  // requested layer must be enqueued on the same stream before.
   const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
 
   const DeviceSharedWeights& shared() const { return shared_; }

@@ -45,8 +45,8 @@ __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int 
 }
 
 // c += part times rows [16 step, 16 step + 16) of M, a (depth, 8 kCount) matrix. The tile holds M
-// if kStraight is set, else its transpose. Skips the first columns of M, before 16 `begin`, and
-// with kHighOnly part.low.
+// if kStraight is set, else its transpose. Skips columns before 16 `begin`, and part.low if
+// kHighOnly.
 template <typename T, int kRowPitch, bool kStraight, bool kHighOnly, int kCount>
 __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const SplitFragment<T>& part,
                                               const char* tile, int step, int begin = 0) {
@@ -164,9 +164,8 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArgu
   if constexpr (kDelta) solve_column(system, thread, rates[thread], matrices);
 }
 
-// The recurrence of one head for kTile columns of the state, transposed: each warp holds 16
-// columns, the state as (16, d_key), w and output as (16, chunk). `Stage` is the shared memory of a
-// chunk.
+// The recurrence of a head for kTile columns of the state, transposed: each warp holds 16 columns,
+// the state as (16, d_key), w and output as (16, chunk). `Stage`: shared memory of a chunk.
 template <typename T, int kKeys, bool kDelta>
 struct ChunkRecurrence {
   static constexpr int kKeyPitch = kPitch<kKeys>;

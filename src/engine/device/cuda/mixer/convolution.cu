@@ -18,8 +18,7 @@ __device__ float softplus(float x) {
   return log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
 }
 
-// Channels that one warp convolves: a head of q, k or v of the delta rule, or kWidest channels
-// of another mixer.
+// Channels that one warp convolves: a head of the delta rule, or kWidest of another mixer.
 struct ChannelRange {
   std::int64_t first;
   int width;
@@ -175,8 +174,7 @@ __global__ void convolve_kernel(MixerArguments a, int ranges, int rate_warps) {
       compute_rates<T>(a, row, lane);
 }
 
-// States of a short convolution: the inputs that the token after each of the state rows reads. One
-// block per state row and input.
+// States of a short convolution: inputs of the token after each state row, one block per input.
 template <typename T>
 __global__ void convolution_states_kernel(MixerArguments a) {
   const auto kept = static_cast<unsigned>(a.config.taps - 1);

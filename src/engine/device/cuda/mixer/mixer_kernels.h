@@ -8,7 +8,6 @@
 
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
@@ -48,9 +47,8 @@ struct MixerArguments {
   bool has_delta_rule = config.has_delta_rule();
   DType dtype = DType::bf16;
   std::int64_t rows = 0;
-  const void* projected =
-      nullptr;              // (rows, stride): those of q, k, v, z, b and a that the kind has
-  std::int64_t stride = 0;  // elements
+  const void* projected = nullptr;  // (rows, stride): q, k, v, z, b and a that the kind has
+  std::int64_t stride = 0;          // elements
   // Kimi Delta Attention, whose z and a are not in `projected`:
   const void* low_rank_z = nullptr;  // (rows, value_width)
   const void* low_rank_a = nullptr;  // (rows, value_heads, d_key)

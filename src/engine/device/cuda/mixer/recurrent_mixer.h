@@ -1,5 +1,4 @@
-// Gated delta nets, Kimi Delta Attention, Mamba 2 and short convolutions on the GPU: projections,
-// convolution, recurrence and gated norm of a layer.
+// Recurrent mixers on the GPU: projections, convolution, recurrence and gated norm of a layer.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +9,11 @@
 
 #include <cuda_runtime.h>
 
+#include "engine/device/cuda/memory/activations.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/memory/device_weights.h"
-#include "engine/device/cuda/mixer/recurrent_states.h"
 #include "engine/device/cuda/pass_kernels.h"
 #include "engine/device/cuda/products/products.h"
-#include "engine/device/memory_plan.h"
 #include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 
@@ -32,8 +30,7 @@ class RecurrentMixer {
     store_ = nullptr;
     rows_listed_ = has_output_ = false;
   }
-  // Sequences with past tokens start from the states in `store`. The pass writes its final states
-  // to `store`.
+  // Sequences with past tokens start from states in `store`, which gets the pass's final states.
   void use_states(RecurrentStates& store) { store_ = &store; }
 
   // Computes the mixer output of x (rows of the batch, d_model), and the states after `state_rows`.

@@ -124,14 +124,12 @@ class ExpertMixture {
         shared_gate_up_.reserve_with_slack(count_ * 2 * width * element_, "the experts");
     void* gated = shared_.reserve_with_slack(count_ * width * element_, "the experts");
     pass_.products.multiply({.x = x, .linear = layer.gate_up, .y = gate_up, .rows = count_});
-    cuda::apply_gate({.activation = model_.activation,
+    pass_.apply_gate({.activation = model_.activation,
                       .gated = model_.gated_mlp(),
                       .gate_up = gate_up,
                       .y = gated,
                       .rows = count_,
-                      .n = width,
-                      .dtype = dtype_},
-                     pass_.stream);
+                      .n = width});
     if (layer.shared_gate.out > 0)
       gate_rows({.x = x,
                  .weight = layer.shared_gate.weight,
@@ -254,16 +252,14 @@ class ExpertMixture {
   }
 
   void apply_gate(const void* gate, const void* up, void* y) {
-    cuda::apply_gate({.activation = model_.activation,
+    pass_.apply_gate({.activation = model_.activation,
                       .swiglu = model_.swiglu,
                       .gated = model_.gated_mlp(),
                       .gate_up = gate,
                       .up = up,
                       .y = y,
                       .rows = slot_count(),
-                      .n = model_.experts.d_mlp,
-                      .dtype = dtype_},
-                     pass_.stream);
+                      .n = model_.experts.d_mlp});
   }
 
   void* reserve_rows(DeviceMemory& block, std::int64_t width) {

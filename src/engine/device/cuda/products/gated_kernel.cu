@@ -1,6 +1,5 @@
 // CUTLASS GEMM, dense and grouped, with a custom epilogue that applies SwiGLU. Two consumer
-// warpgroups alternate (ping-pong schedule): while one runs the epilogue, the other keeps the
-// tensor cores busy.
+// warpgroups alternate (ping-pong schedule): one runs the epilogue, one the products.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/detail.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>

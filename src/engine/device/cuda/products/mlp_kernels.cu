@@ -133,8 +133,7 @@ void change_values(void* x, std::int64_t count, Change change, DType dtype, cons
 
 constexpr int kGroup = 64;  // rows of gate and up in one interleaved group
 
-// Reorders rows for interleave_gate_up(), one block per row; GateEpilogue in gated_kernel.cu
-// describes the order.
+// Reorders rows, one block per row; GateEpilogue in gated_kernel.cu describes the order.
 __global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, int packs) {
   const std::int64_t row = blockIdx.x;
   const int place = static_cast<int>(row % kGroup);
@@ -253,8 +252,7 @@ __device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfi
   __syncwarp();
 }
 
-// Selects the top k experts of each row, one warp per row. Each round selects the best expert that
-// ranks below the previously selected one.
+// Selects the top k experts, one warp per row: each round the best one below the previous one.
 template <typename T>
 __global__ void choose_kernel(ChooseExpertsArguments a) {
   __shared__ float group_scores[kMostExpertGroups];
@@ -306,8 +304,7 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
 
 constexpr int kGroupingThreads = 1024;
 
-// Each block lists the slots of one expert. The rows of an expert start after the rows of all
-// experts with lower numbers.
+// Each block lists the slots of one expert, whose rows start after those of experts before it.
 __global__ void group_kernel(GroupSlotsArguments a) {
   __shared__ int first;
   __shared__ int warp_counts[kGroupingThreads / kWarp];

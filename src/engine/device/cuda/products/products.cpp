@@ -40,8 +40,7 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// Random values of either sign in [0.5, 1): constant operands draw less power than real data and
-// would overstate the sustained rate.
+// Random values, |x| in [0.5, 1): constant operands draw less power and overstate the rate.
 std::vector<std::uint32_t> random_values(DType dtype, std::size_t bytes) {
   std::uint32_t bits = 0x3f000000u;  // bit pattern of 0.5f
   std::uint32_t free_bits = 0x807fffffu;
@@ -58,8 +57,7 @@ std::vector<std::uint32_t> random_values(DType dtype, std::size_t bytes) {
   return values;
 }
 
-// Returns the largest matrix size for which both operands, the result and the trial products of the
-// algorithm search fit into half of the free memory.
+// Returns the largest matrix size whose operands and results fit into half of the free memory.
 std::int64_t matrix_size_that_fits(std::int64_t element) {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -89,8 +87,7 @@ struct MatrixLayout {
 
 }  // namespace
 
-// cuBLASLt is column-major: its matrices are ours transposed, so y (rows, out) is the (out x rows)
-// product of the transposed weight and x.
+// cuBLASLt is column-major: y (rows, out) is its (out x rows) product of transposed weight and x.
 struct MatrixMultiplier::Call {
   Call(DType dtype, const MatrixProduct& p)
       : weight(type_of(dtype), p.linear.in, p.linear.out, p.linear.in),

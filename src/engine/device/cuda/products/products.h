@@ -11,7 +11,6 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
 #include "engine/device/cuda/hopper_kernels.h"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "qkscope/model.h"
@@ -73,8 +72,7 @@ class MatrixMultiplier {
   cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<GemmSignature, std::unique_ptr<Call>> calls_;
-  std::map<GemmSignature, Algorithm>
-      fastest_;  // key: shape with rows rounded down to a power of two
+  std::map<GemmSignature, Algorithm> fastest_;  // rows rounded down to a power of two
   DeviceMemory workspace_;
 };
 

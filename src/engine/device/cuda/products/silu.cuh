@@ -1,5 +1,4 @@
-// SiLU for 16-bit values. The fused epilogue and the separate gate kernel share this function, so
-// their results are bit-identical.
+// SiLU of 16-bit values, bit-identical in the fused epilogue and in the separate gate kernel.
 #pragma once
 
 namespace qkscope::cuda {
