@@ -6,7 +6,6 @@
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_format/stats_tables.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {

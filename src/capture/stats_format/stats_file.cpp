@@ -10,7 +10,6 @@
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/stats_tables.h"
 
 namespace qkscope {
 namespace {

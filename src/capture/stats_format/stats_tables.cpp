@@ -1,5 +1,3 @@
-#include "capture/stats_format/stats_tables.h"
-
 #include <algorithm>
 #include <cmath>
 
