@@ -41,8 +41,10 @@ Manifest make_stats_manifest(const StatsRunPlan& plan) {
     manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
   };
   if (!stats.retrieval.empty()) add("retrieval", stats.retrieval);
-  if (!stats.fp8_scales.empty()) add("fp8_scales", key_scales_path(stats.fp8_scales));
-  if (!stats.q_filters.empty()) add("q_filters", key_filters_path(stats.q_filters));
+  if (!stats.fp8_scales.empty())
+    add("fp8_scales", export_file_path(stats.fp8_scales, kKeyScalesFile));
+  if (!stats.q_filters.empty())
+    add("q_filters", export_file_path(stats.q_filters, kKeyFiltersFile));
   return manifest;
 }
 
