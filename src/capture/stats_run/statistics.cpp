@@ -236,7 +236,7 @@ StatsResult StatsWriter::finish() {
       state_->part->flush();
       state_->session.journal().mark_complete();
     }
-    copy_run_totals(result, state_->session.finish());
+    copy_run_totals(result, state_->session.finish(assemble_statistics));
     result.seconds = seconds_since(state_->start);
     return result;
   });

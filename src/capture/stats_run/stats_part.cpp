@@ -195,54 +195,40 @@ std::string segment_path_with_suffix(const Journal& journal, const std::string& 
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }
 
-// Iterates over the documents of one part.
-class DocumentCursor {
- public:
-  explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
-
-  bool done() const { return !file_; }
-  std::int64_t row() const { return file_->next_row(); }
-  DocumentAttention take() {
-    auto document = file_->read_next();
-    if (file_->at_end()) open_next();
-    return document;
-  }
-
- private:
-  void open_next() {
-    file_.reset();
-    const auto& entries = journal_->entries();
-    while (!file_ && next_ < entries.size()) {
-      const auto path =
-          segment_path_with_suffix(*journal_, entries[next_++].segment, layout::kDocumentsSuffix);
-      if (path_exists(path)) file_.emplace(path);
-      if (file_ && file_->at_end()) file_.reset();
-    }
-  }
-
-  const Journal* journal_;
-  std::size_t next_ = 0;
-  std::optional<DocumentFileReader> file_;
-};
-
 class PartDocumentReader : public DocumentSource {
  public:
   explicit PartDocumentReader(const std::vector<Journal>& parts) {
-    for (const auto& part : parts) add(DocumentCursor(part));
+    for (const auto& part : parts) add({.journal = &part});
   }
 
   bool next(DocumentAttention& document) override {
     if (order_.empty()) return false;
     auto first = std::move(order_.extract(order_.begin()).mapped());
-    document = first.take();
+    document = first.file->read_next();
     add(std::move(first));
     return true;
   }
 
  private:
+  // Position in one part.
+  struct DocumentCursor {
+    const Journal* journal;
+    std::size_t next = 0;  // segment after `file`
+    std::optional<DocumentFileReader> file = {};
+  };
+
+  // Inserts the cursor into order_ by its next document, unless its part has no more documents.
   void add(DocumentCursor cursor) {
-    if (cursor.done()) return;
-    const auto row = cursor.row();
+    auto& file = cursor.file;
+    const auto& entries = cursor.journal->entries();
+    while ((!file || file->at_end()) && cursor.next < entries.size()) {
+      const auto path = segment_path_with_suffix(*cursor.journal, entries[cursor.next++].segment,
+                                                 layout::kDocumentsSuffix);
+      file.reset();
+      if (path_exists(path)) file.emplace(path);
+    }
+    if (!file || file->at_end()) return;
+    const auto row = file->next_row();
     order_.emplace(row, std::move(cursor));
   }
 
