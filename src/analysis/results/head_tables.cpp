@@ -7,7 +7,7 @@
 #include "analysis/results/results_folder.h"
 #include "base/core/numbers.h"
 #include "base/numerics/sample_statistics.h"
-#include "capture/stats_format/stats_tables.h"
+#include "capture/stats_format/stats_file.h"
 
 namespace qkscope {
 namespace {

@@ -40,8 +40,6 @@ class ExportInput {
   std::int64_t heads_per_key() const { return heads() / key_heads(); }
   std::int64_t head_dim() const { return statistics_.dim; }
   bool has_rope(std::int64_t layer) const;
-  // Whether the statistics contain moments of the layer; false for cross-attention layers.
-  bool has_moments(std::int64_t layer) const;
 
   // Returns the moments of one layer over a set of rows: "all", "first" or "body". Throws a
   // bad-input error if the statistics do not contain them.

@@ -66,11 +66,6 @@ std::string ExportInput::model_name() const {
   return short_name(metadata_text(metadata::kModel));
 }
 
-bool ExportInput::has_moments(std::int64_t layer) const {
-  const auto& all = statistics_.layers;
-  return std::ranges::find(all, layer) != all.end();
-}
-
 bool ExportInput::has_rope(std::int64_t layer) const {
   const auto& all = statistics_.layers;
   const auto found = std::ranges::find(all, layer);

@@ -50,22 +50,15 @@ std::string attention_class(const ExportInput& input, const std::string& model_t
   return found->second;
 }
 
-// Largest absolute value of each head, shape (heads).
-std::vector<float> absolute_maxima(const HeadMoments& moments) {
-  std::vector<float> largest(static_cast<std::size_t>(moments.heads));
-  for (std::size_t i = 0; i < moments.min.size(); ++i) {
-    float& value = largest[i / static_cast<std::size_t>(moments.dim)];
-    value = std::max({value, -moments.min[i], moments.max[i]});
-  }
-  return largest;
-}
-
 // Adds the tensor "NAME_scale" of one layer and, with --queries, its zero point.
 void add_scale_tensor(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
                       const HeadMoments& moments) {
-  auto largest = absolute_maxima(moments);
   const bool per_head = options.strategy == "attn_head";
-  if (!per_head) largest = {*std::ranges::max_element(largest)};
+  std::vector<float> largest(per_head ? as_index(moments.heads) : 1);  // absolute values
+  for (std::size_t i = 0; i < moments.min.size(); ++i) {
+    float& value = largest[per_head ? i / as_index(moments.dim) : 0];
+    value = std::max({value, -moments.min[i], moments.max[i]});
+  }
   const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
   Tensor& scale = tensors.add(name + "_scale", shape);
   for (std::size_t i = 0; i < largest.size(); ++i)
@@ -137,9 +130,7 @@ void link_checkpoint_files(const std::string& from, const std::string& to) {
   }
 }
 
-void check_checkpoint(const ExportInput& input, const std::string& folder, const Json& config) {
-  if (config.contains("quantization_config"))
-    input.refuse("its checkpoint has a quantization_config already, and a file holds one");
+void check_checkpoint(const ExportInput& input, const std::string& folder) {
   const ModelConfig model = read_model_config(folder);
   if (model.n_layers != input.layers() || model.n_kv_heads != input.key_heads() ||
       model.n_heads != input.heads() || model.d_head != input.head_dim())
@@ -149,7 +140,7 @@ void check_checkpoint(const ExportInput& input, const std::string& folder, const
         folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
         input.heads(), input.key_heads(), input.head_dim());
   for (std::int64_t layer = 0; layer < input.layers(); ++layer)
-    if (!input.has_moments(layer))
+    if (std::ranges::count(input.statistics().layers, layer) == 0)
       input.refuse(
           fmt::format("layer {} attends to images, and there are no scales of its keys", layer));
 }
@@ -159,7 +150,9 @@ void check_checkpoint(const ExportInput& input, const std::string& folder, const
 std::string export_fp8_kv(const ExportInput& input) {
   const auto from = checkpoint_folder(input);
   Json config = load_config(from);
-  check_checkpoint(input, from, config);
+  if (config.contains("quantization_config"))
+    input.refuse("its checkpoint has a quantization_config already, and a file holds one");
+  check_checkpoint(input, from);
   const Checkpoint checkpoint = Checkpoint::open(from);
   const auto names = checkpoint.names();
   const auto prefix = layer_prefix(input, names);

@@ -12,19 +12,6 @@
 namespace qkscope {
 namespace {
 
-double mass_outside_sink_and_recent(const AttentionStatistics& attention, std::int64_t layer,
-                                    std::int64_t head) {
-  const auto column = AttentionColumnLayout::offset(NearKeyColumn::stream);
-  return std::clamp(1 - summarize_column(attention, layer, head, -1, column).mean, 0.0, 1.0);
-}
-
-double channel_std(const HeadMoments& moments, std::int64_t i) {
-  const auto channel = i % moments.dim;
-  const auto index =
-      i / moments.dim * triangle_size(moments.dim) + triangle_index(moments.dim, channel, channel);
-  return std::sqrt(moments.m2[as_index(index)] / static_cast<double>(moments.n() - 1));
-}
-
 void add_ranges(OwnedTensors& tensors, const std::string& prefix, const HeadMoments& moments) {
   const auto fill = [&](const char* name, auto value) {
     Tensor& tensor = tensors.add(prefix + name, {moments.heads, moments.dim});
@@ -35,7 +22,13 @@ void add_ranges(OwnedTensors& tensors, const std::string& prefix, const HeadMome
   fill("max", [&](std::size_t i) { return moments.max[i]; });
   fill("absmax", [&](std::size_t i) { return std::max(-moments.min[i], moments.max[i]); });
   fill("mean", [&](std::size_t i) { return moments.mean[i]; });
-  fill("std", [&](std::size_t i) { return channel_std(moments, static_cast<std::int64_t>(i)); });
+  fill("std", [&](std::size_t i) {
+    const auto channel = static_cast<std::int64_t>(i) % moments.dim;
+    const auto head = static_cast<std::int64_t>(i) / moments.dim;
+    const auto index =
+        head * triangle_size(moments.dim) + triangle_index(moments.dim, channel, channel);
+    return std::sqrt(moments.m2[as_index(index)] / static_cast<double>(moments.n() - 1));
+  });
 }
 
 }  // namespace
@@ -66,12 +59,16 @@ std::string export_duo_attention(const ExportInput& input) {
               input.options().statistics);
   std::string rows;
   const auto group = input.heads_per_key();
+  const auto stream = AttentionColumnLayout::offset(NearKeyColumn::stream);
   for (std::int64_t layer = 0; layer < input.layers(); ++layer) {
     const auto found = std::ranges::find(s.layers, layer);
     for (std::int64_t key = 0; key < input.key_heads(); ++key) {
       double sum = 0;
-      for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head)
-        sum += mass_outside_sink_and_recent(s.attention, found - s.layers.begin(), head);
+      for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head) {
+        const auto layer_index = found - s.layers.begin();
+        const auto mass = summarize_column(s.attention, layer_index, head, -1, stream).mean;
+        sum += std::clamp(1 - mass, 0.0, 1.0);  // outside of the sink and the recent keys
+      }
       rows += fmt::format("{}{}", key == 0 ? "" : "\t", sum / static_cast<double>(group));
     }
     rows += '\n';

@@ -247,28 +247,6 @@ std::vector<std::int64_t> rotated_layers(const ExportInput& input) {
   return layers;
 }
 
-OrderedJson export_metadata(const ExportInput& input, const ExportRope& rope) {
-  auto sampled = OrderedJson::array();
-  for (const auto layer : rotated_layers(input))
-    for (std::int64_t head = 0; head < input.heads(); ++head)
-      sampled.push_back(OrderedJson::array({layer, head}));
-  return {{"sampled_heads", sampled},
-          {"head_dim", input.head_dim()},
-          {"rope_style", "half"},
-          {"num_traces", std::ssize(input.statistics().lengths)},
-          {"dtype", input.metadata_text(metadata::kDtype)},
-          {"rope_type", rope.type},
-          {"rope_theta", rope.theta},
-          {"inv_freq", rope.inv_freq},
-          {"num_attention_heads", input.heads()},
-          {"num_kv_heads", input.key_heads()},
-          {"num_layers", input.layers()},
-          {"model_name", input.model_name()},
-          {"use_chat_template", false},
-          {"system_prompt", ""},
-          {"attn_implementation", "qkscope"}};
-}
-
 // Query statistics by head, such as {"layer03_head12": {"q_mean_real": tensor, ...}}.
 OrderedJson query_statistics_by_head(const ExportInput& input) {
   const auto tensor = [](std::span<const float> values) {
@@ -298,8 +276,27 @@ void append_floats(std::string& out, std::span<const float> values) {
 std::string export_triattention_statistics(const ExportInput& input) {
   input.refuse_interleaved_rope();
   input.refuse_partial_rotary();
-  const OrderedJson value = {{"metadata", export_metadata(input, input.common_rope())},
-                             {"stats", query_statistics_by_head(input)}};
+  const auto rope = input.common_rope();
+  auto sampled = OrderedJson::array();
+  for (const auto layer : rotated_layers(input))
+    for (std::int64_t head = 0; head < input.heads(); ++head)
+      sampled.push_back(OrderedJson::array({layer, head}));
+  const OrderedJson description = {{"sampled_heads", sampled},
+                                   {"head_dim", input.head_dim()},
+                                   {"rope_style", "half"},
+                                   {"num_traces", std::ssize(input.statistics().lengths)},
+                                   {"dtype", input.metadata_text(metadata::kDtype)},
+                                   {"rope_type", rope.type},
+                                   {"rope_theta", rope.theta},
+                                   {"inv_freq", rope.inv_freq},
+                                   {"num_attention_heads", input.heads()},
+                                   {"num_kv_heads", input.key_heads()},
+                                   {"num_layers", input.layers()},
+                                   {"model_name", input.model_name()},
+                                   {"use_chat_template", false},
+                                   {"system_prompt", ""},
+                                   {"attn_implementation", "qkscope"}};
+  const OrderedJson value = {{"metadata", description}, {"stats", query_statistics_by_head(input)}};
   const auto& path = input.options().out;
   prepare_output_file(input.options(), path);
   write_file(path, TorchFile().write(std::filesystem::path(path).stem().string(), value));

@@ -50,29 +50,6 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
       where, layout::kHeadFile, format_name_list(paths));
 }
 
-// Selects only the state file of a capture when downloading from a Hub repository.
-FileChoice choose_state_file(const HubCaptureName& capture) {
-  return [capture](const std::vector<std::string>& paths, const FileReader&,
-                   const std::string& where) {
-    const auto heads = group_heads_by_folder(paths, capture.folder);
-    if (heads.empty()) refuse_without_heads(paths, where);
-    const auto folder = require_single_head_folder(heads, capture.repo + "@" + capture.branch, ":");
-    std::vector<std::string> chosen;
-    add_path_if_listed(paths, layout::kStateFile, chosen);
-    if (!folder.empty()) add_path_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
-    return std::optional(chosen);
-  };
-}
-
-FileChoice choose_files(std::vector<std::string> wanted) {
-  return [wanted = std::move(wanted)](const std::vector<std::string>& paths, const FileReader&,
-                                      const std::string&) {
-    std::vector<std::string> chosen;
-    for (const auto& path : wanted) add_path_if_listed(paths, path, chosen);
-    return std::optional(chosen);
-  };
-}
-
 bool is_head_file(const std::string& path) {
   const fs::path file = path;
   return file.filename() == layout::kHeadFile &&
@@ -118,17 +95,6 @@ std::string hash_of_files(const CaptureIndex& index) {
   return fmt::format("{:016x}", blake2b_64(all));
 }
 
-// Hashes the state file of a stored capture or stored statistics; local copies have the same hash.
-std::string hash_of_stored_state(const StoreAddress& address) {
-  const auto folder = open_stored_folder(address);
-  for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
-    if (folder.manifest().find(state) == nullptr) continue;
-    folder.fetch({state}, true);
-    return hash_of_file(folder.local_folder() + "/" + state);
-  }
-  return folder.manifest_hash();
-}
-
 }  // namespace
 
 std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name) {
@@ -162,8 +128,19 @@ CaptureSource::CaptureSource(const std::string& name, const FetchOptions& option
 }
 
 void CaptureSource::open_hub_capture(const HubCaptureName& remote) {
+  const auto where = remote.repo + "@" + remote.branch;
+  const auto choose_state_file = [&](const std::vector<std::string>& paths, const FileReader&,
+                                     const std::string& place) {
+    const auto heads = group_heads_by_folder(paths, remote.folder);
+    if (heads.empty()) refuse_without_heads(paths, place);
+    const auto folder = require_single_head_folder(heads, where, ":");
+    std::vector<std::string> chosen;
+    add_path_if_listed(paths, layout::kStateFile, chosen);
+    if (!folder.empty()) add_path_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
+    return std::optional(chosen);
+  };
   const auto snapshot = fetch_repository_files({repository_of(remote), remote.branch, ""},
-                                               choose_state_file(remote), options_);
+                                               choose_state_file, options_);
   if (snapshot.empty()) refuse_uncached(remote.repo, remote.branch);
   short_name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
   commit_ = fs::path(snapshot).filename().string();
@@ -175,7 +152,6 @@ void CaptureSource::open_hub_capture(const HubCaptureName& remote) {
     return;
   }
   auto heads = group_heads_by_folder(*paths, remote.folder);
-  const auto where = remote.repo + "@" + remote.branch;
   const auto folder = require_single_head_folder(heads, where, ":");
   prefix_ = folder.empty() ? "" : folder + "/";
   index_ = make_capture_index(snapshot, folder, std::move(heads[folder]), where, allow_partial_);
@@ -199,8 +175,13 @@ void CaptureSource::fetch_heads(const std::vector<HeadId>& heads) const {
   for (const auto& head : heads)
     files.push_back(prefix_ + head_folder_name(head) + "/" + layout::kHeadFile);
   if (stored_) return stored_->fetch(files, options_.quiet);
-  fetch_repository_files({repository_of(*remote_), remote_->branch, commit_},
-                         choose_files(std::move(files)), options_);
+  const auto choose = [&](const std::vector<std::string>& paths, const FileReader&,
+                          const std::string&) {
+    std::vector<std::string> chosen;
+    for (const auto& file : files) add_path_if_listed(paths, file, chosen);
+    return std::optional(chosen);
+  };
+  fetch_repository_files({repository_of(*remote_), remote_->branch, commit_}, choose, options_);
 }
 
 bool names_capture(const std::string& name) {
@@ -216,7 +197,15 @@ bool names_capture(const std::string& name) {
 }
 
 std::string hash_capture(const std::string& name) {
-  if (const auto address = parse_store_address(name)) return hash_of_stored_state(*address);
+  if (const auto address = parse_store_address(name)) {
+    const auto folder = open_stored_folder(*address);
+    for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
+      if (folder.manifest().find(state) == nullptr) continue;
+      folder.fetch({state}, true);
+      return hash_of_file(folder.local_folder() + "/" + state);
+    }
+    return folder.manifest_hash();
+  }
   if (const auto remote = parse_hub_capture_name(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile})

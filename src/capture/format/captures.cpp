@@ -147,27 +147,6 @@ HeadsByFolder heads_by_folder(const std::string& data_root) {
   return found;
 }
 
-std::vector<double> parse_rope_frequencies(const std::string& text, const std::string& where,
-                                           bool zeros) {
-  const Json list = parse_json(text, where + " (" + metadata::kRopeInvFreq + ")");
-  if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
-  std::vector<double> frequencies;
-  for (const auto& item : list) {
-    if (!item.is_number() || !(item.get<double>() > 0 || (zeros && item == 0)))
-      bad_input("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
-                item.dump());
-    frequencies.push_back(item.get<double>());
-  }
-  return frequencies;
-}
-
-double positive_number(const std::string& text, const std::string& what) {
-  const Json value = parse_json(text, what);
-  if (!value.is_number() || !(value.get<double>() > 0))
-    bad_input("{}: found {}, expected a number above 0", what, quote_text(text));
-  return value.get<double>();
-}
-
 }  // namespace
 
 void throw_no_such_capture(const std::string& name) {
@@ -179,10 +158,8 @@ void throw_no_such_capture(const std::string& name) {
 
 std::string require_single_head_folder(const HeadsByFolder& heads, const std::string& where,
                                        const std::string& separator) {
-  if (heads.empty())
-    bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
-              layout::kHeadFile);
-  if (heads.size() == 1 || heads.contains("")) return heads.begin()->first;
+  if (heads.empty() || heads.contains("")) return "";
+  if (heads.size() == 1) return heads.begin()->first;
   std::vector<std::string> names;
   for (const auto& [folder, list] : heads) names.push_back(folder);
   bad_input("{}: holds the captures of {} models ({}); name one of them: {}{}{}", where,
@@ -286,7 +263,14 @@ RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
     const Json description = parse_json(rope->second, where + " (" + metadata::kRope + ")");
     if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
       const bool zeros = description.is_object() && description.contains("rotated_pairs");
-      info.inv_freq = parse_rope_frequencies(listed->second, where, zeros);
+      const Json list = parse_json(listed->second, where + " (" + metadata::kRopeInvFreq + ")");
+      if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
+      for (const auto& item : list) {
+        if (!item.is_number() || !(item.get<double>() > 0 || (zeros && item == 0)))
+          bad_input("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
+                    item.dump());
+        info.inv_freq.push_back(item.get<double>());
+      }
     } else if (description.is_object() && description.contains("theta") &&
                description.contains("dim") && description["theta"].is_number() &&
                description["dim"].is_number_integer()) {
@@ -317,7 +301,11 @@ std::optional<SamplerOptions> sampler_options(const Metadata& metadata, const st
                 quote_text(type->second));
     SamplerOptions sampler;
     sampler.type = *known;
-    sampler.base_rate = positive_number(rate->second, named(metadata::kBaseRate));
+    const Json base_rate = parse_json(rate->second, named(metadata::kBaseRate));
+    if (!base_rate.is_number() || !(base_rate.get<double>() > 0))
+      bad_input("{}: found {}, expected a number above 0", named(metadata::kBaseRate),
+                quote_text(rate->second));
+    sampler.base_rate = base_rate.get<double>();
     sampler.min_bucket_size = parse_integer(size->second, named(metadata::kMinBucketSize));
     if (sampler.min_bucket_size < 1)
       bad_input("{}: found {}, expected 1 or more", named(metadata::kMinBucketSize), size->second);

@@ -23,9 +23,11 @@ constexpr char kOtherCapture[] =
     "{root}: holds a capture that this run cannot continue: {difference}; choose another "
     "output.data_root, or start again with --overwrite";
 
-// The folder belongs to a different run.
-[[noreturn]] void refuse_other_run(const std::string& root, const std::string& difference) {
-  bad_input("{}", fmt::format(fmt::runtime(kOtherCapture), fmt::arg("root", root),
+// Throws a bad-input error with a message of RunKind, whose placeholders are filled in.
+[[noreturn]] void refuse_other_run(const char* message, const DataRoot& root,
+                                   const std::string& difference) {
+  bad_input("{}", fmt::format(fmt::runtime(message), fmt::arg("root", root.path()),
+                              fmt::arg("state_file", root.state_file()),
                               fmt::arg("difference", difference)));
 }
 
@@ -174,9 +176,7 @@ void DataRoot::check_identity_of_finished_run(const Json& identity) const {
   const auto difference =
       known ? describe_identity_difference(state[metadata::kStateConfiguration], identity) : "";
   if (known && difference.empty()) return;
-  bad_input("{}", fmt::format(fmt::runtime(known ? kind_->other_run : kind_->no_configuration),
-                              fmt::arg("root", path_), fmt::arg("state_file", state_file()),
-                              fmt::arg("difference", difference)));
+  refuse_other_run(known ? kind_->other_run : kind_->no_configuration, *this, difference);
 }
 
 std::vector<Shard> DataRoot::list_part_shards() const {
@@ -197,7 +197,14 @@ std::vector<Shard> DataRoot::list_started_shards() const {
 Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const {
   const auto folder = part_folder(shard);
   if (Journal::exists(folder) && Journal::has_entries(folder)) {
-    continue_part(folder, manifest);
+    const auto before = Journal(folder).manifest();
+    const auto difference = describe_manifest_difference(before, manifest);
+    if (!difference.empty()) refuse_other_run(kOtherCapture, *this, difference);
+    auto now = before;  // the user may publish to another repository than before
+    now.repo = manifest.repo;
+    now.branch = manifest.branch;
+    now.private_repo = manifest.private_repo;
+    if (to_json(now) != to_json(before)) Journal::create(folder, now);
   } else {
     clear_part(OpenFolder(parts_folder()).folder(part_name(shard)));
     Journal::create(folder, manifest);
@@ -207,47 +214,34 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
   return Journal(folder);
 }
 
-void DataRoot::continue_part(const std::string& folder, const Manifest& manifest) const {
-  const auto before = Journal(folder).manifest();
-  const auto difference = describe_manifest_difference(before, manifest);
-  if (!difference.empty()) refuse_other_run(path_, difference);
-  auto now = before;  // the user may publish to another repository than before
-  now.repo = manifest.repo;
-  now.branch = manifest.branch;
-  now.private_repo = manifest.private_repo;
-  if (to_json(now) != to_json(before)) Journal::create(folder, now);
-}
-
 void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
-  const OpenFolder folder(parts_folder());
+  const OpenFolder parts(parts_folder());
   std::size_t others = 0;
   for (const auto& other : list_part_shards()) {
     if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part_folder(other))) continue;
-    refuse_link(folder, part_name(other));
-    check_other_part(manifest, shard, other);
+    refuse_link(parts, part_name(other));
     ++others;
+    const auto folder = part_folder(other);
+    const bool same_count = other.count == shard.count;
+    if (same_count && belongs_to_run(folder, manifest)) continue;
+    if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
+      const FileLock lock(folder + "/" + layout::kLockFile, FileLock::LockMode::exclusive,
+                          FileLock::LockWait::no);
+      if (lock.is_held() && !Journal::has_entries(folder)) {
+        remove_part(parts, other);
+        continue;
+      }
+    }
+    if (!same_count)
+      bad_input(
+          "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
+          "--overwrite",
+          path_, other.count, other.count == 1 ? "" : "s", shard.count);
+    refuse_other_run(kOtherCapture, *this,
+                     describe_manifest_difference(Journal(folder).manifest(), manifest));
   }
-}
-
-void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
-                                const Shard& other) const {
-  const auto folder = part_folder(other);
-  const bool same_count = other.count == shard.count;
-  if (same_count && belongs_to_run(folder, manifest)) return;
-  if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
-    const FileLock lock(folder + "/" + layout::kLockFile, FileLock::LockMode::exclusive,
-                        FileLock::LockWait::no);
-    if (lock.is_held() && !Journal::has_entries(folder))
-      return remove_part(OpenFolder(parts_folder()), other);
-  }
-  if (!same_count)
-    bad_input(
-        "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
-        "--overwrite",
-        path_, other.count, other.count == 1 ? "" : "s", shard.count);
-  refuse_other_run(path_, describe_manifest_difference(Journal(folder).manifest(), manifest));
 }
 
 // Removes the lock file last, so that no other process can lock the part while it still has files.

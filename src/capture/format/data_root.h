@@ -104,10 +104,8 @@ class DataRoot {
  private:
   void remove_parts() const;
   std::vector<std::string> existing_run_files() const;  // files and folders at the output paths
-  void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
   std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest
-  void check_other_part(const Manifest& manifest, const Shard& shard, const Shard& other) const;
   FileLock lock_folder(const std::string& folder, FileLock::LockMode mode) const;
   void remove_part(const OpenFolder& parts, const Shard& shard) const;
 

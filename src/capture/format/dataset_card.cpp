@@ -16,15 +16,6 @@ namespace {
 
 using StringAppender = std::back_insert_iterator<std::string>;
 
-std::vector<std::string> config_names(const Manifest& manifest) {
-  std::vector<std::string> names;
-  for (const auto& group : manifest.groups)
-    for (const auto head : group.heads)
-      names.push_back(head_folder_name(manifest.head_id(group, head)));
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 std::size_t head_count(const Manifest& manifest, HeadKind kind) {
   std::size_t count = 0;
   for (const auto& group : manifest.groups)
@@ -34,19 +25,14 @@ std::size_t head_count(const Manifest& manifest, HeadKind kind) {
 
 std::string positions_sentence(const SamplerOptions& sampler) {
   const auto size = sampler.min_bucket_size;
-  switch (sampler.type) {
-    case SamplerType::uniform:
-      return fmt::format("each position with probability min(1, {} / {}); bucket = position / {}",
-                         sampler.base_rate, size, size);
-    case SamplerType::log_uniform:
-      return fmt::format(
-          "each position with probability min(1, {} / 2^bucket); bucket = floor(log2(position + "
-          "1)), at least ceil(log2({}))",
-          sampler.base_rate, size);
-    case SamplerType::all:
-      return fmt::format("all; bucket = position / {}", size);
-  }
-  return "";
+  if (sampler.type == SamplerType::all) return fmt::format("all; bucket = position / {}", size);
+  if (sampler.type == SamplerType::uniform)
+    return fmt::format("each position with probability min(1, {} / {}); bucket = position / {}",
+                       sampler.base_rate, size, size);
+  return fmt::format(
+      "each position with probability min(1, {} / 2^bucket); bucket = floor(log2(position + 1)), "
+      "at least ceil(log2({}))",
+      sampler.base_rate, size);
 }
 
 void write_card_table(StringAppender out, const Manifest& manifest, const CaptureSummary& summary) {
@@ -81,31 +67,14 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
                               manifest.metadata.at(metadata::kVersion), manifest.config_hash));
 }
 
-// Details of model and run under the keys that qk-sniffer uses. Manifest::model_metadata does not
-// contain the publishing destination, because it may change until the capture is finished.
-Json state_details(const Manifest& manifest) {
-  Json details = manifest.model_metadata;
-  if (!details.contains("dataset_name")) details["dataset_name"] = "";
-  details[metadata::kStateAttentionScope] =
-      details.value(metadata::kStateFullAttentionOnly, 0) == 1 ? "full_only" : "all_attention";
-  details[metadata::kStateDatasetRepo] = manifest.repo;
-  details[metadata::kStateDatasetBranch] = manifest.branch;
-  const auto type = manifest.sampler.type;
-  const auto size = manifest.sampler.min_bucket_size;
-  if (type == SamplerType::log_uniform) {
-    details[metadata::kStateSampling] = "log";
-    details[metadata::kStateLeastBucket] = std::bit_ceil(static_cast<std::uint64_t>(size));
-  } else {
-    details[metadata::kStateSampling] = sampler_type_name(type);
-    details[metadata::kStateBucketSize] = size;
-  }
-  return details;
-}
-
 }  // namespace
 
 std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary) {
-  const auto names = config_names(manifest);
+  std::vector<std::string> names;  // of the dataset configurations
+  for (const auto& group : manifest.groups)
+    for (const auto head : group.heads)
+      names.push_back(head_folder_name(manifest.head_id(group, head)));
+  std::ranges::sort(names);
   std::string text;
   const auto out = std::back_inserter(text);
   fmt::format_to(out,
@@ -153,8 +122,24 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
 Json capture_state_json(const Manifest& manifest, const CaptureSummary& summary) {
   Json buckets = Json::object();
   for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
+  // Details of model and run under the keys that qk-sniffer uses. Manifest::model_metadata does not
+  // contain the publishing destination, because it may change until the capture is finished.
+  Json details = manifest.model_metadata;
+  if (!details.contains("dataset_name")) details["dataset_name"] = "";
+  details[metadata::kStateAttentionScope] =
+      details.value(metadata::kStateFullAttentionOnly, 0) == 1 ? "full_only" : "all_attention";
+  details[metadata::kStateDatasetRepo] = manifest.repo;
+  details[metadata::kStateDatasetBranch] = manifest.branch;
+  const auto type = manifest.sampler.type;
+  const auto size = manifest.sampler.min_bucket_size;
+  const bool log = type == SamplerType::log_uniform;
+  details[metadata::kStateSampling] = log ? "log" : sampler_type_name(type);
+  if (log)
+    details[metadata::kStateLeastBucket] = std::bit_ceil(static_cast<std::uint64_t>(size));
+  else
+    details[metadata::kStateBucketSize] = size;
   Json state = {{metadata::kStateModelName, manifest.model_name},
-                {metadata::kStateModelMetadata, state_details(manifest)},
+                {metadata::kStateModelMetadata, details},
                 {metadata::kStateBucketCounts, buckets},
                 {metadata::kStateConfiguration, manifest.identity},
                 {metadata::kStateConfigurationHash, manifest.config_hash},

@@ -1,7 +1,7 @@
 #include "capture/format/examples.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <tuple>
 
 #include <arrow/api.h>
 
@@ -74,23 +74,20 @@ struct ExamplesWriter::State {
                      arrow::field("tokens", arrow::int32(), false),
                      arrow::field("truncated", arrow::boolean(), false)});
   AtomicParquetFile file;
-  arrow::Int32Builder ids;
-  arrow::Int64Builder keys;
-  arrow::StringBuilder sources;
-  arrow::Int32Builder tokens;
-  arrow::BooleanBuilder truncated;
+  std::tuple<arrow::Int32Builder, arrow::Int64Builder, arrow::StringBuilder, arrow::Int32Builder,
+             arrow::BooleanBuilder>
+      columns;  // of `schema`
 
   static void check_write(const arrow::Status& status) {
     check_arrow(status, "writing the table of examples", ErrorKind::failure);
   }
 
   void write_row_group() {
-    if (ids.length() == 0) return;
-    arrow::ArrayVector columns;
-    for (arrow::ArrayBuilder* column :
-         std::initializer_list<arrow::ArrayBuilder*>{&ids, &keys, &sources, &tokens, &truncated})
-      check_write(column->Finish(&columns.emplace_back()));
-    file.append(*arrow::Table::Make(schema, columns));
+    if (std::get<0>(columns).length() == 0) return;
+    arrow::ArrayVector arrays;
+    std::apply([&](auto&... column) { (check_write(column.Finish(&arrays.emplace_back())), ...); },
+               columns);
+    file.append(*arrow::Table::Make(schema, arrays));
   }
 };
 
@@ -101,12 +98,12 @@ ExamplesWriter::~ExamplesWriter() = default;
 
 void ExamplesWriter::append(const ExampleRecord& example) {
   auto& s = *state_;
-  s.check_write(s.ids.Append(example_id_from_key(example.key)));
-  s.check_write(s.keys.Append(example.key));
-  s.check_write(s.sources.Append(example.source_id));
-  s.check_write(s.tokens.Append(example.tokens));
-  s.check_write(s.truncated.Append(example.truncated));
-  if (s.ids.length() == s.row_group_size) s.write_row_group();
+  auto& [ids, keys, sources, tokens, truncated] = s.columns;
+  for (const auto& status : {ids.Append(example_id_from_key(example.key)), keys.Append(example.key),
+                             sources.Append(example.source_id), tokens.Append(example.tokens),
+                             truncated.Append(example.truncated)})
+    s.check_write(status);
+  if (ids.length() == s.row_group_size) s.write_row_group();
 }
 
 void ExamplesWriter::finish() {

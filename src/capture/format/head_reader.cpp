@@ -83,12 +83,6 @@ int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name)
   return -1;
 }
 
-// Asks twice: after an empty last page of a dictionary, Parquet reports the end too early.
-template <typename Reader>
-bool has_next(Reader& reader) {
-  return reader.HasNext() || reader.HasNext();
-}
-
 class HeadFileReader {
  public:
   HeadFileReader(const std::string& path, parquet::ParquetFileReader& file)
@@ -177,7 +171,8 @@ class HeadFileReader {
                                 ? metadata->ColumnChunk(leaf)->num_values()
                                 : metadata->num_rows();
       std::int64_t done = 0;
-      while (done < expected && has_next(reader)) {
+      // Asks twice: after an empty last page of a dictionary, Parquet reports the end too early.
+      while (done < expected && (reader.HasNext() || reader.HasNext())) {
         std::int64_t stored = 0;
         const auto count = reader.ReadBatch(std::min(kBatch, expected - done), levels.data(),
                                             repetition.data(), values.data(), &stored);

@@ -103,15 +103,6 @@ struct HeadWriter::State {
     return value_or_throw(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
   }
 
-  // Number of rows in the next block. A block never spans two row groups.
-  std::size_t block_rows() const {
-    return std::min(kBlockRows, static_cast<std::size_t>(options.row_group_size - in_row_group));
-  }
-  std::shared_ptr<arrow::Array> token_strings() const {
-    arrow::StringBuilder builder;
-    check_write(builder.AppendValues(pending.token_str));
-    return unwrap_result(builder.Finish());
-  }
   void write_pending_rows();
 };
 
@@ -135,7 +126,11 @@ void HeadWriter::State::write_pending_rows() {
   arrow::ArrayVector columns = {to_arrow_int32_array(pending.bucket),
                                 to_arrow_int32_array(pending.example_id),
                                 to_arrow_int32_array(pending.position), vectors, windows};
-  if (options.token_strings) columns.push_back(token_strings());
+  if (options.token_strings) {
+    arrow::StringBuilder builder;
+    check_write(builder.AppendValues(pending.token_str));
+    columns.push_back(unwrap_result(builder.Finish()));
+  }
   if (options.example_keys)
     columns.push_back(
         std::make_shared<arrow::Int64Array>(count, arrow::Buffer::Wrap(pending.example_key)));
@@ -181,7 +176,9 @@ void HeadWriter::append(const HeadRowsView& rows) {
   pending.sliding_window = rows.sliding_window;
   const auto width = static_cast<std::size_t>(state_->options.head_dim);
   for (std::size_t begin = 0; begin < count;) {
-    const auto block = state_->block_rows();
+    // A block never spans two row groups.
+    const auto left = state_->options.row_group_size - state_->in_row_group;
+    const auto block = std::min(kBlockRows, static_cast<std::size_t>(left));
     const auto taken = std::min(block - pending.position.size(), count - begin);
     append_slice(pending.bucket, rows.bucket, begin, taken);
     append_slice(pending.example_id, rows.example_id, begin, taken);

@@ -21,19 +21,6 @@
 namespace qkscope {
 namespace {
 
-// Writes the whole text, repeating pwrite() after partial writes. Returns false with errno set on
-// failure.
-bool write_at_offset(int file, std::string_view text, off_t at) {
-  while (!text.empty()) {
-    const auto count = ::pwrite(file, text.data(), text.size(), at);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(count));
-    at += count;
-  }
-  return true;
-}
-
 namespace fs = std::filesystem;
 
 constexpr char kCheck[] = "check";
@@ -208,9 +195,10 @@ void Journal::append_line(Json line) {
   line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
   const auto at = static_cast<off_t>(valid_bytes_);
-  if (::ftruncate(file.number(), at) != 0 || !write_at_offset(file.number(), text, at) ||
-      ::fsync(file.number()) != 0)
+  if (::ftruncate(file.number(), at) != 0 || ::lseek(file.number(), at, SEEK_SET) != at)
     system_error("write", path, errno);
+  write_all(file, std::as_bytes(std::span(text)), path);
+  if (::fsync(file.number()) != 0) system_error("write", path, errno);
   if (first) fsync_folder(folder_);
   valid_bytes_ += text.size();
   check_ = check;

@@ -55,15 +55,6 @@ HeadGroup group_from_json(const Json& json, const std::string& where) {
           .heads_per_key_head = optional("heads_per_key_head")};
 }
 
-SamplerOptions sampler_from_json(const Json& json, const std::string& where) {
-  SamplerOptions options;
-  options.type = sampler_type_from_name(json.at("type").get<std::string>()).value_or(options.type);
-  options.base_rate = json.at("base_rate");
-  options.min_bucket_size = parse_integer_value<std::int64_t>(json.at("min_bucket_size"), where);
-  options.max_rows = parse_optional<std::int64_t>(json.at("max_rows"), where);
-  return options;
-}
-
 constexpr char kFormat[] = "format";
 constexpr int kFormatNumber = 2;  // one number for manifest, journal and segments
 constexpr char kChecksum[] = "checksum";
@@ -88,19 +79,6 @@ void check_manifest_ranges(const Manifest& manifest, const std::string& where) {
       if (number < 0 || number > kLargest || group.layer < 0 || group.layer > kLargest)
         bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
   }
-}
-
-// Throws a bad-input error unless the identity and its input lists are JSON objects, as
-// describe_identity_difference() requires.
-void check_identity(const Json& identity, const std::string& where) {
-  const auto expect_object = [&](const Json& json, const std::string& name) {
-    if (!json.is_object()) bad_input("{}: {} is not an object", where, name);
-  };
-  expect_object(identity, "identity");
-  if (!identity.contains(kInputs)) return;
-  expect_object(identity[kInputs], "identity.inputs");
-  for (const auto& [kind, files] : identity[kInputs].items())
-    expect_object(files, "identity.inputs." + kind);
 }
 
 constexpr std::size_t kShownDifferences = 5;
@@ -141,16 +119,6 @@ std::string join_differences(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-// Returns the names of files that exist in only one of the lists or have different fingerprints.
-std::vector<std::string> names_of_changed_files(const Json& there, const Json& now) {
-  std::vector<std::string> names;
-  Json all = there;
-  all.update(now);
-  for (const auto& [name, print] : all.items())
-    if (there.value(name, Json()) != now.value(name, Json())) names.push_back(name);
-  return names;
-}
-
 std::string input_difference(const Json& there, const Json& now) {
   if (!there.is_object() || !now.is_object()) return "";
   const std::pair<const char*, const char*> kinds[] = {{"config", "the model's configuration"},
@@ -160,8 +128,13 @@ std::string input_difference(const Json& there, const Json& now) {
   std::vector<std::string> changed;
   for (const auto& [kind, words] : kinds) {
     if (!there.contains(kind) || !now.contains(kind) || there[kind] == now[kind]) continue;
-    changed.push_back(fmt::format("{} changed since this run began ({})", words,
-                                  fmt::join(names_of_changed_files(there[kind], now[kind]), ", ")));
+    Json all = there[kind];
+    all.update(now[kind]);
+    std::vector<std::string> names;  // files of only one list, or with different fingerprints
+    for (const auto& [name, print] : all.items())
+      if (there[kind].value(name, Json()) != now[kind].value(name, Json())) names.push_back(name);
+    changed.push_back(
+        fmt::format("{} changed since this run began ({})", words, fmt::join(names, ", ")));
   }
   return fmt::format("{}", fmt::join(changed, "; "));
 }
@@ -247,11 +220,24 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
   manifest.head_dim = integer("head_dim");
   manifest.heads_per_key_head = integer("heads_per_key_head");
   manifest.row_group_size = integer("row_group_size");
-  manifest.sampler = sampler_from_json(json.at("sampler"), where);
+  const auto& from = json.at("sampler");
+  auto& sampler = manifest.sampler;
+  sampler.type = sampler_type_from_name(from.at("type").get<std::string>()).value_or(sampler.type);
+  sampler.base_rate = from.at("base_rate");
+  sampler.min_bucket_size = parse_integer_value<std::int64_t>(from.at("min_bucket_size"), where);
+  sampler.max_rows = parse_optional<std::int64_t>(from.at("max_rows"), where);
   for (const auto& group : json.at("groups"))
     manifest.groups.push_back(group_from_json(group, where));
   manifest.private_repo = json.value("private", false);
-  check_identity(manifest.identity, where);
+  // describe_identity_difference() requires objects.
+  const auto expect_object = [&](const Json& object, const std::string& name) {
+    if (!object.is_object()) bad_input("{}: {} is not an object", where, name);
+  };
+  const auto& identity = manifest.identity;
+  expect_object(identity, "identity");
+  const Json inputs = identity.value(kInputs, Json::object());
+  expect_object(inputs, "identity.inputs");
+  for (const auto& [kind, files] : inputs.items()) expect_object(files, "identity.inputs." + kind);
   check_manifest_ranges(manifest, where);
   return manifest;
 }

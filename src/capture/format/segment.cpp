@@ -1,9 +1,9 @@
 #include "capture/format/segment.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // read at once when verifying
 
-constexpr char kSegmentMagic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
+constexpr auto kSegmentMagic = std::to_array(SegmentTrailer{}.magic);
 
 std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
   return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
@@ -32,7 +32,7 @@ constexpr std::uint64_t kFixedRecordBytes = 2 * sizeof(std::int64_t) + sizeof(st
 
 SegmentWriter::SegmentWriter(const std::string& path, std::size_t groups)
     : file_(path), groups_(groups) {
-  append(kSegmentMagic, sizeof kSegmentMagic);
+  append(kSegmentMagic.data(), sizeof kSegmentMagic);
 }
 
 void SegmentWriter::append(const void* data, std::size_t bytes) {
@@ -130,7 +130,7 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (size_ < sizeof kSegmentMagic + sizeof trailer_) throw_damaged();
   read_bytes_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
-  if (std::memcmp(trailer_.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
+  if (std::to_array(trailer_.magic) != kSegmentMagic ||
       trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
       trailer_.examples > size_ / kFixedRecordBytes || trailer_.index_offset > size_ ||
       trailer_.table_offset > size_ - sizeof trailer_ ||

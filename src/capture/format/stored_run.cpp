@@ -44,22 +44,6 @@ std::vector<std::string> local_journal_lines(const std::string& folder) {
   return fallback_on_bad_input(valid_lines, std::vector<std::string>());
 }
 
-// Returns the files that belong to a journal line: "00000017.seg" and files with the same stem.
-std::vector<std::string> journal_line_files(const std::string& folder, const std::string& segment) {
-  std::vector<std::string> files;
-  if (segment.empty()) return files;
-  const auto stem = fs::path(segment).stem().string();
-  for (const auto& name : entry_names(folder))
-    if (fs::path(name).stem() == stem) files.push_back(name);
-  return files;
-}
-
-Json to_json(const std::string& line, const std::vector<StoredFile>& files) {
-  Json json = {{"line", line}, {"files", Json::array()}};
-  for (const auto& file : files) json["files"].push_back(to_json(file));
-  return json;
-}
-
 [[noreturn]] void throw_damaged_journal(const std::string& where, const std::string& why) {
   bad_input("{}: damaged ({}); start again with --overwrite", where, why);
 }
@@ -300,8 +284,10 @@ void StoredRun::upload_journal_line(const Shard& shard, const JournalLine& line)
   auto& store = folder_.store();
   const auto part = local_part_folder(shard);
   StoredJournalLine record{.line = line.text, .files = {}};
-  for (const auto& name : journal_line_files(part, line.segment)) {
+  const bool complete = line.segment.empty();
+  for (const auto& name : complete ? std::vector<std::string>() : entry_names(part)) {
     const fs::path path = name;
+    if (path.stem() != fs::path(line.segment).stem()) continue;
     StoredFile file{.name = name,
                     .object = fmt::format("{}/{}-{}{}", part_prefix(shard), path.stem().string(),
                                           make_unique_name(), path.extension().string()),
@@ -310,10 +296,11 @@ void StoredRun::upload_journal_line(const Shard& shard, const JournalLine& line)
     record.files.push_back(std::move(file));
   }
   records_.push_back(record);
-  const bool complete = line.segment.empty();
-  Json json = complete ? Json::array() : to_json(record.line, record.files);
-  if (complete)
-    for (const auto& each : records_) json.push_back(to_json(each.line, each.files));
+  const auto as_json = [](const StoredJournalLine& stored) {
+    return Json{{"line", stored.line},
+                {"files", project(stored.files, [](const auto& file) { return to_json(file); })}};
+  };
+  const Json json = complete ? Json(project(records_, as_json)) : as_json(record);
   const auto name = complete ? part_prefix(shard) + "/" + kComplete
                              : numbered_object_name(part_prefix(shard), line.number);
   if (!store.put_if_absent(name, json.dump() + "\n"))

@@ -17,21 +17,13 @@ namespace {
 constexpr std::size_t kFilesPerRequest = 256;  // upper limit of the Hub
 constexpr std::size_t kSampleBytes = 512;      // sent so that the Hub can tell text from binary
 
-Json make_commit_line_from_text(const std::string& path, std::string_view content) {
+// Returns a line of the commit request (NDJSON) with a small file.
+Json make_commit_line(const std::string& path, std::string_view content) {
   return {{"key", "file"},
           {"value",
            {{"path", path},
             {"encoding", "base64"},
             {"content", encode_base64(std::as_bytes(std::span(content)))}}}};
-}
-
-// Returns a line of the commit request (NDJSON): the SHA-256 of a large file, or a small file.
-Json make_commit_line_from_file(const FileToPublish& file) {
-  if (file.large)
-    return {{"key", "lfsFile"},
-            {"value",
-             {{"path", file.path}, {"algo", "sha256"}, {"oid", file.sha256}, {"size", file.size}}}};
-  return make_commit_line_from_text(file.path, MappedFile(file.source).text());
 }
 
 // ---- Git LFS ----
@@ -131,17 +123,7 @@ class FileUploader {
 
   void run() {
     progress_(0);
-    if (upload_.action.parts.empty())
-      put(upload_.action.upload, 0, upload_.file.size);
-    else
-      put_parts();
-    if (!upload_.action.verify.empty())
-      post(upload_.action.verify, {{"oid", upload_.file.sha256}, {"size", upload_.file.size}});
-    progress_(upload_.file.size);
-  }
-
- private:
-  void put_parts() {
+    if (upload_.action.parts.empty()) put(upload_.action.upload, 0, upload_.file.size);
     Json parts = Json::array();
     std::uint64_t offset = 0;
     for (const auto& [number, address] : upload_.action.parts) {
@@ -152,9 +134,14 @@ class FileUploader {
       parts.push_back({{"partNumber", number}, {"etag", etag}});
       offset += size;
     }
-    post(upload_.action.upload, {{"oid", upload_.file.sha256}, {"parts", parts}});
+    if (!parts.empty())
+      post(upload_.action.upload, {{"oid", upload_.file.sha256}, {"parts", parts}});
+    if (!upload_.action.verify.empty())
+      post(upload_.action.verify, {{"oid", upload_.file.sha256}, {"size", upload_.file.size}});
+    progress_(upload_.file.size);
   }
 
+ private:
   HttpResponse put(const std::string& address, std::uint64_t offset, std::uint64_t size) {
     HttpRequest request{.method = "PUT", .url = storage_url(address)};
     request.upload = {.path = upload_.file.source, .offset = offset, .size = size};
@@ -265,16 +252,22 @@ void fetch_upload_modes(const HubClient& client, const Repository& repository,
 
 HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const HubCommit& commit) {
+  std::string lines;
+  const auto add = [&](const Json& line) {
+    lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  };
   const Json header = {
       {"summary", commit.message}, {"description", ""}, {"parentCommit", commit.parent}};
-  auto lines = Json{{"key", "header"}, {"value", header}}.dump(-1, ' ', false,
-                                                               Json::error_handler_t::replace) +
-               "\n";
-  for (const auto& file : commit.files) lines += make_commit_line_from_file(file).dump() + "\n";
-  for (const auto& [path, text] : commit.texts)
-    lines += make_commit_line_from_text(path, text).dump() + "\n";
+  add({{"key", "header"}, {"value", header}});
+  for (const auto& file : commit.files) {
+    const Json content = {
+        {"path", file.path}, {"algo", "sha256"}, {"oid", file.sha256}, {"size", file.size}};
+    add(file.large ? Json{{"key", "lfsFile"}, {"value", content}}
+                   : make_commit_line(file.path, MappedFile(file.source).text()));
+  }
+  for (const auto& [path, text] : commit.texts) add(make_commit_line(path, text));
   for (const auto& path : commit.removed)
-    lines += Json{{"key", "deletedFile"}, {"value", {{"path", path}}}}.dump() + "\n";
+    add({{"key", "deletedFile"}, {"value", {{"path", path}}}});
   const auto url = client.endpoint_url(
       fmt::format("{}/commit/{}", repository.api_path(), percent_encode(branch)));
   auto response = client.send_once({.method = "POST",

@@ -34,14 +34,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMostConflicts = 4;
 
-std::vector<FileToPublish> describe_files(const std::string& data_root,
-                                          const std::vector<std::string>& paths) {
-  return parallel_map(paths, [&](const std::string& path) {
-    const auto source = data_root + "/" + path;
-    return FileToPublish{path, source, fs::file_size(source), sha256_of_file(source)};
-  });
-}
-
 bool has_same_content(const FileToPublish& local, const RemoteFile& remote) {
   if (local.size != remote.size) return false;
   return remote.sha256.empty() ? git_sha1_of_file(local.source) == remote.git_sha1
@@ -71,7 +63,10 @@ struct FinishedCapture {
   bool private_repo = false;
 };
 
-Json load_state(const DataRoot& root) {
+// Throws a bad-input error if the capture is not finished, if a head file is missing or belongs to
+// another run, or if another program wrote the capture.
+FinishedCapture check_finished_capture(const std::string& data_root) {
+  const DataRoot root(data_root);
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
   root.refuse_symbolic_links();  // a link could publish a file from outside the data root
   if (!root.list_started_shards().empty())
@@ -82,27 +77,19 @@ Json load_state(const DataRoot& root) {
   if (!root.is_finished())
     bad_input("{}: holds no finished capture: there is no {}; run the capture to its end",
               root.path(), layout::kStateFile);
-  Json state = load_json(root.state_file());
+  const Json state = load_json(root.state_file());
   if (!state.is_object() || !state.contains(metadata::kStateConfigurationHash) ||
       !state[metadata::kStateConfigurationHash].is_string())
     bad_input("{}: the capture was made by another program: {} has no configuration_hash",
               root.path(), layout::kStateFile);
-  return state;
-}
-
-// Throws a bad-input error if the capture is not finished, if a head file is missing or belongs to
-// another run, or if another program wrote the capture.
-FinishedCapture check_finished_capture(const std::string& data_root) {
-  const auto state = load_state(DataRoot(data_root));
   const auto index = index_capture(data_root);
-  for (const auto* heads : {&index.queries, &index.keys})
-    for (const auto& head : *heads)
-      check_head_metadata(index, head, read_head_metadata(head_file_path(data_root, head)));
   FinishedCapture capture;
   capture.model = index.model;
   for (const auto* heads : {&index.queries, &index.keys})
-    for (const auto& head : *heads)
+    for (const auto& head : *heads) {
+      check_head_metadata(index, head, read_head_metadata(head_file_path(data_root, head)));
       capture.files.push_back(head_folder_name(head) + "/" + layout::kHeadFile);
+    }
   for (const char* name : {layout::kCardFile, layout::kStateFile, layout::kExamplesFile}) {
     if (!path_exists(data_root + "/" + name))
       bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);
@@ -135,10 +122,22 @@ class Publication {
 
   PublishResult run(const FinishedCapture& capture) {
     const auto times = modification_times(data_root_, capture.files);
-    const auto files = describe_files(data_root_, capture.files);
+    const auto files = parallel_map(capture.files, [&](const std::string& path) {
+      const auto source = data_root_ + "/" + path;
+      return FileToPublish{path, source, fs::file_size(source), sha256_of_file(source)};
+    });
     ensure_repository(client_, repository_, options_.private_repo);
     if (options_.branch != "main") {
-      ensure_main_card();
+      commit_with_retries("main", [&] {  // explains that captures are on other branches
+        HubCommit commit;
+        commit.message = "Say what the branches hold";
+        commit.parent = fetch_commit(client_, repository_, "main");
+        if (find_remote_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) ==
+            nullptr)
+          commit.texts[layout::kCardFile] =
+              fmt::format(fmt::runtime(embedded::main_card), fmt::arg("repo", repository_.id));
+        return commit;
+      });
       ensure_branch(client_, repository_, options_.branch);
     }
     PublishResult result;
@@ -162,22 +161,6 @@ class Publication {
   }
 
  private:
-  // Adds a dataset card to the main branch, which explains that captures are on other branches.
-  void ensure_main_card() {
-    commit_with_retries("main", [&] {
-      HubCommit commit{.message = "Say what the branches hold",
-                       .parent = fetch_commit(client_, repository_, "main"),
-                       .files = {},
-                       .texts = {},
-                       .removed = {}};
-      if (find_remote_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) ==
-          nullptr)
-        commit.texts[layout::kCardFile] =
-            fmt::format(fmt::runtime(embedded::main_card), fmt::arg("repo", repository_.id));
-      return commit;
-    });
-  }
-
   // Sends the commits returned by `next` until it returns an empty one. If a response is lost,
   // `next` reads the branch to find out whether the commit was accepted.
   void commit_with_retries(const std::string& branch,
@@ -226,32 +209,27 @@ class Publication {
   Repository repository_;
 };
 
-// Fills in missing options from the capture's configuration.
-PublishOptions fill_missing_options(PublishOptions options, const FinishedCapture& capture,
-                                    const std::string& data_root) {
-  if (options.repo.empty()) {
-    options.repo = capture.repo;
-    options.private_repo = options.private_repo || capture.private_repo;
-    if (options.branch.empty()) options.branch = capture.branch;
-  }
-  if (options.repo.empty())
-    bad_input(
-        "{}: where to? The capture's configuration has no output.hf_repo_id; give --repo org/name",
-        data_root);
-  if (options.branch.empty()) options.branch = "main";
-  if (!is_repository_id(options.repo))
-    bad_input("{}: not the name of a repository, which is 'org/name'", quote_text(options.repo));
-  if (!is_revision(options.branch))
-    bad_input("{}: not the name of a branch", quote_text(options.branch));
-  return options;
-}
-
 }  // namespace
 
-PublishResult publish_capture(const std::string& data_root, const PublishOptions& options) {
+PublishResult publish_capture(const std::string& data_root, const PublishOptions& asked) {
   return translate_exceptions([&] {
     const auto capture = check_finished_capture(data_root);
-    const auto completed = fill_missing_options(options, capture, data_root);
+    auto options = asked;  // missing options come from the capture's configuration
+    if (options.repo.empty()) {
+      options.repo = capture.repo;
+      options.private_repo = options.private_repo || capture.private_repo;
+      if (options.branch.empty()) options.branch = capture.branch;
+    }
+    if (options.repo.empty())
+      bad_input(
+          "{}: where to? The capture's configuration has no output.hf_repo_id; give --repo "
+          "org/name",
+          data_root);
+    if (options.branch.empty()) options.branch = "main";
+    if (!is_repository_id(options.repo))
+      bad_input("{}: not the name of a repository, which is 'org/name'", quote_text(options.repo));
+    if (!is_revision(options.branch))
+      bad_input("{}: not the name of a branch", quote_text(options.branch));
     const HubClient client(hub_settings());
     if (client.settings().offline)
       bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");
@@ -262,7 +240,7 @@ PublishResult publish_capture(const std::string& data_root, const PublishOptions
     if (!capture.others.empty())
       log::info("{}: not part of the capture and not published: {}", data_root,
                 fmt::join(capture.others, ", "));
-    return Publication(client, data_root, completed).run(capture);
+    return Publication(client, data_root, options).run(capture);
   });
 }
 

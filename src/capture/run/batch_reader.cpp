@@ -6,12 +6,6 @@
 #include "base/core/text.h"
 
 namespace qkscope {
-namespace {
-
-constexpr std::size_t kBatchesAhead = 2;
-
-}  // namespace
-
 // The forward pass also checks token ids, but its error message cannot say which text is wrong.
 void check_token_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
@@ -85,10 +79,26 @@ std::size_t BatchReader::queued_batches() const {
 bool BatchReader::read_batch() {
   bool all_put = false;
   try {
-    auto examples = next_batch_examples();
+    std::vector<Example> examples;
+    std::int64_t tokens = 0;
+    const auto& packing = plan_.packing;
+    while (!is_stopping()) {
+      const auto count = std::ssize(examples);
+      if (!packing.has_room_for(count, tokens, 0) || !read_next_example()) break;
+      if (!packing.has_room_for(count, tokens, ahead_->record.tokens)) break;
+      tokens += ahead_->record.tokens;
+      examples.push_back(std::move(*ahead_));
+      ahead_.reset();
+    }
     all_put = examples.empty() && exhausted_;
     if (!examples.empty() && !is_stopping()) {
-      enqueue(prepare_batch(plan_, std::move(examples)));
+      auto batch = prepare_batch(plan_, std::move(examples));
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return closing_.load() || queue_.size() < kBatchesAhead; });
+        queue_.push_back(std::move(batch));
+      }
+      changed_.notify_all();
       return true;
     }
   } catch (...) {
@@ -101,22 +111,6 @@ bool BatchReader::read_batch() {
   }
   changed_.notify_all();
   return false;
-}
-
-// Returns the examples of the next batch, or none after the last batch.
-std::vector<Example> BatchReader::next_batch_examples() {
-  std::vector<Example> taken;
-  std::int64_t tokens = 0;
-  const auto& packing = plan_.packing;
-  while (!is_stopping()) {
-    const auto count = static_cast<std::int64_t>(taken.size());
-    if (!packing.has_room_for(count, tokens, 0) || !read_next_example()) break;
-    if (!packing.has_room_for(count, tokens, ahead_->record.tokens)) break;
-    tokens += ahead_->record.tokens;
-    taken.push_back(std::move(*ahead_));
-    ahead_.reset();
-  }
-  return taken;
 }
 
 // Reads one example ahead. Returns false after the last example or after an error.
@@ -135,14 +129,6 @@ bool BatchReader::read_next_example() {
   if (exhausted_ || error_) return false;
   ahead_ = std::move(example);
   return true;
-}
-
-void BatchReader::enqueue(PreparedBatch batch) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closing_.load() || queue_.size() < kBatchesAhead; });
-  queue_.push_back(std::move(batch));
-  lock.unlock();
-  changed_.notify_all();
 }
 
 }  // namespace qkscope

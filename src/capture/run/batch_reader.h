@@ -44,10 +44,10 @@ class BatchReader {
 
  private:
   bool read_batch();
-  std::vector<Example> next_batch_examples();
   bool read_next_example();
   bool is_stopping() const { return closing_.load() || (stop_ != nullptr && stop_->load()); }
-  void enqueue(PreparedBatch batch);
+
+  static constexpr std::size_t kBatchesAhead = 2;  // maximum length of queue_
 
   const RunPlan& plan_;
   ExampleSource& source_;

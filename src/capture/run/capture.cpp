@@ -13,24 +13,6 @@
 #include "qkscope/hub.h"
 
 namespace qkscope {
-namespace {
-
-// Downloads the tokenizer if it is not part of the checkpoint.
-void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
-  const auto& tokenizer = config.tokenizer;
-  if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;
-  auto small_files = options;
-  small_files.weights = false;
-  const auto name = fetch_input(tokenizer.name, small_files);
-  if (!tokenizer.revision) {
-    fetch_tokenizer(name, options);
-  } else if (!path_exists(name)) {
-    fetch_checkpoint(name, *tokenizer.revision, small_files);
-  }
-}
-
-}  // namespace
-
 CaptureConfig read_capture_config(const std::string& file,
                                   const std::vector<std::string>& overrides) {
   return translate_exceptions([&] {
@@ -52,7 +34,16 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
     fetch_dataset(fetch_input(dataset.path, options), dataset.name.value_or(""), dataset.split,
                   options);
     if (config.engine != kNativeEngine) return;  // the engine fetches model and tokenizer
-    fetch_other_tokenizer(config, options);
+    const auto& tokenizer = config.tokenizer;
+    if (tokenizer.name != config.model.name || tokenizer.revision != config.model.revision) {
+      auto small_files = options;
+      small_files.weights = false;
+      const auto name = fetch_input(tokenizer.name, small_files);
+      if (!tokenizer.revision)
+        fetch_tokenizer(name, options);
+      else if (!path_exists(name))
+        fetch_checkpoint(name, *tokenizer.revision, small_files);
+    }
     fetch_checkpoint(fetch_input(config.model.name, options), config.model.revision.value_or(""),
                      options);
   });

@@ -4,6 +4,7 @@
 
 #include "base/core/dtype.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/format/buckets.h"
 #include "capture/run/capture_plan.h"
@@ -105,15 +106,6 @@ InferenceConfig read_inference(YamlSection section) {
   return inference;
 }
 
-void read_sampler(YamlSection section, SamplerOptions& sampler) {
-  const auto type = section.text("type").value_or("log_uniform");
-  const auto found = sampler_type_from_name(type);
-  if (!found) section.throw_expected("type", "log_uniform, uniform or all");
-  sampler.type = *found;
-  sampler.base_rate = section.positive_number("base_rate").value_or(sampler.base_rate);
-  section.reject_unknown_keys();
-}
-
 HeadFilter read_heads(YamlSection& section) {
   HeadFilter filter;
   filter.layers = section.integers("layers");
@@ -143,7 +135,13 @@ CaptureSettings read_capture(YamlSection section) {
     section.throw_expected("capture_queries",
                            "true, or capture_keys true: one of them is captured");
   capture.heads = read_heads(section);
-  read_sampler(section.section("sampler"), capture.sampler);
+  auto sampler = section.section("sampler");
+  const auto type = sampler_type_from_name(sampler.text("type").value_or("log_uniform"));
+  if (!type) sampler.throw_expected("type", "log_uniform, uniform or all");
+  capture.sampler.type = *type;
+  capture.sampler.base_rate =
+      sampler.positive_number("base_rate").value_or(capture.sampler.base_rate);
+  sampler.reject_unknown_keys();
   capture.sampler.min_bucket_size =
       section.integer("min_bucket_size", 1).value_or(capture.sampler.min_bucket_size);
   capture.sampler.max_rows = section.integer("max_rows_per_batch", 1);
@@ -172,21 +170,17 @@ OutputConfig read_output(YamlSection section) {
   return output;
 }
 
-Json pairs_json(const std::vector<LayerHead>& pairs) {
-  Json list = Json::array();
-  for (const auto& pair : pairs) list.push_back({pair.layer, pair.head});
-  return list;
-}
-
 Json capture_json(const CaptureSettings& capture) {
   const auto& sampling = capture.heads.sampling;
   const auto& sampler = capture.sampler;
+  Json heads = value_or_null(capture.heads.heads);
+  if (const auto& pairs = capture.heads.pairs)
+    heads = project(*pairs, [](const LayerHead& pair) { return Json{pair.layer, pair.head}; });
   return {
       {"capture_queries", capture.queries},
       {"capture_keys", capture.keys},
       {"layers", value_or_null(capture.heads.layers)},
-      {"heads",
-       capture.heads.pairs ? pairs_json(*capture.heads.pairs) : value_or_null(capture.heads.heads)},
+      {"heads", heads},
       {"head_sampling",
        sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
       {"full_attention_only", capture.heads.full_attention_only},

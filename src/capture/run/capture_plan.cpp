@@ -7,12 +7,12 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
 #include "capture/format/metadata.h"
 #include "engine/device/memory_plan.h"
-#include "engine/model/loaded_checkpoint.h"
 #include "input/checkpoint/checkpoint.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/experimental/store.h"
@@ -40,30 +40,6 @@ std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
   if (config.engine != kTransformersEngine)
     bad_input("engine: found {}, expected native or transformers", quote_text(config.engine));
   bad_input("engine: transformers runs from Python only: {}", python_command(config));
-}
-
-// Throws a bad-input error for an unsupported family; the message suggests transformers.
-void check_model_family_supported(const Json& json, const CaptureConfig& config,
-                                  const std::string& where) {
-  const auto type = json.find("model_type");
-  if (type == json.end() || !type->is_string() || is_supported_family(*type)) return;
-  bad_input(
-      "{}: model_type {} is not supported by the native engine ('qkscope inspect --help' lists "
-      "what is); to run it through transformers: {}",
-      where, quote_text(type->get<std::string>()), python_command(config));
-}
-
-void check_engine_model(const EngineModel& model) {
-  const auto& c = model.config;
-  const bool valid = c.n_layers > 0 && c.n_kv_heads > 0 && c.d_head > 0 && c.n_heads > 0 &&
-                     c.n_heads % c.n_kv_heads == 0 && std::ssize(c.layers) == c.n_layers &&
-                     std::ssize(model.ropes) == c.n_layers;
-  if (!valid)
-    bad_input(
-        "model of the engine: {} layers ({} described, {} with RoPE), {} query heads, {} key heads "
-        "of width {}; expected a description of every layer, and query heads that share key heads "
-        "equally",
-        c.n_layers, c.layers.size(), model.ropes.size(), c.n_heads, c.n_kv_heads, c.d_head);
 }
 
 // Returns the commit if the folder is a snapshot in the Hugging Face cache, else "".
@@ -161,17 +137,6 @@ Metadata common_metadata(const RunPlan& plan) {
   return values;
 }
 
-Json model_metadata(const RunPlan& plan) {
-  Json values = plan.selection.metadata;
-  const auto& dataset = plan.config.dataset;
-  values["source_dataset"] = dataset.path;
-  values["dataset_split"] = dataset.split;
-  if (dataset.name) values["dataset_name"] = *dataset.name;
-  values["model_revision"] = plan.config.model.revision.value_or("main");
-  values["max_length"] = plan.config.tokenizer.max_length;
-  return values;
-}
-
 void fill_manifest(RunPlan& plan, bool alone) {
   auto& manifest = plan.manifest;
   const auto effective = effective_config(plan.config);
@@ -193,7 +158,13 @@ void fill_manifest(RunPlan& plan, bool alone) {
   manifest.sampler = plan.config.capture.sampler;
   manifest.metadata = common_metadata(plan);
   manifest.model_name = plan.config.model.name;
-  manifest.model_metadata = model_metadata(plan);
+  manifest.model_metadata = plan.selection.metadata;
+  const auto& dataset = plan.config.dataset;
+  manifest.model_metadata["source_dataset"] = dataset.path;
+  manifest.model_metadata["dataset_split"] = dataset.split;
+  if (dataset.name) manifest.model_metadata["dataset_name"] = *dataset.name;
+  manifest.model_metadata["model_revision"] = plan.config.model.revision.value_or("main");
+  manifest.model_metadata["max_length"] = plan.config.tokenizer.max_length;
   manifest.repo = plan.config.output.hf_repo_id.value_or("");
   manifest.branch = plan.config.output.hf_branch.value_or("");
   manifest.private_repo = plan.config.output.private_repo;
@@ -230,33 +201,8 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
   return backend;
 }
 
-// Creates one worker per device. Workers on the same GPU get equal shares of its memory.
-void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
-  auto worker = plan.backend;
-  worker.device_memory = compute.device_memory;
-  if (compute.devices.empty()) {
-    plan.workers = {worker};
-    return;
-  }
-  const auto devices = choose_devices(compute.devices);
-  for (const auto device : devices) {
-    worker.device = device;
-    worker.device_memory = compute.device_memory;
-    const auto sharing = std::ranges::count(devices, device);
-    if (runs_on_cuda(plan) && sharing > 1)
-      worker.device_memory = usable_memory_bytes(worker) / sharing;
-    plan.workers.push_back(worker);
-  }
-}
-
-// Memory that every worker has at least.
-std::int64_t memory_per_worker(const RunPlan& plan) {
-  auto least = usable_memory_bytes(plan.workers.front());
-  for (const auto& worker : plan.workers) least = std::min(least, usable_memory_bytes(worker));
-  return least;
-}
-
-// Packs short documents only on CUDA, because packing does not speed up the CPU.
+// Creates one worker per device; workers on the same GPU get equal shares of its memory. Packs
+// short documents only on CUDA, because packing does not speed up the CPU.
 void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   const bool alone = runs_on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
@@ -266,13 +212,22 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
     plan.packing.examples = plan.config.inference.batch_size;
     return;
   }
-  plan_workers(plan, compute);
+  const auto devices =
+      compute.devices.empty() ? std::vector{plan.backend.device} : choose_devices(compute.devices);
+  for (const auto device : devices) {
+    auto& worker = plan.workers.emplace_back(plan.backend);
+    worker.device = device;
+    worker.device_memory = compute.device_memory;
+    const auto sharing = std::ranges::count(devices, device);
+    if (runs_on_cuda(plan) && sharing > 1)
+      worker.device_memory = usable_memory_bytes(worker) / sharing;
+  }
   plan.backend = plan.workers.front();
   plan.memory = plan_memory(plan.model, plan.backend,
                             {.documents = documents,
                              .max_length = max_length,
                              .tokens = alone ? max_length : compute.batch_tokens},
-                            memory_per_worker(plan));
+                            std::ranges::min(project(plan.workers, usable_memory_bytes)));
   plan.packing.examples = documents;
   if (!runs_on_cuda(plan)) return;
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
@@ -291,8 +246,16 @@ std::string resolve_tokenizer(const CaptureConfig& config) {
 // library supports it, else with the engine's tokenizer.
 void plan_engine(RunPlan& plan) {
   const auto& model = plan.engine->model();
-  check_engine_model(model);
-  plan.model = model.config;
+  const auto& c = model.config;
+  if (c.n_layers < 1 || c.n_kv_heads < 1 || c.d_head < 1 || c.n_heads < 1 ||
+      c.n_heads % c.n_kv_heads != 0 || std::ssize(c.layers) != c.n_layers ||
+      std::ssize(model.ropes) != c.n_layers)
+    bad_input(
+        "model of the engine: {} layers ({} described, {} with RoPE), {} query heads, {} key heads "
+        "of width {}; expected a description of every layer, and query heads that share key heads "
+        "equally",
+        c.n_layers, c.layers.size(), model.ropes.size(), c.n_heads, c.n_kv_heads, c.d_head);
+  plan.model = c;
   plan.backend = {.device = model.device, .dtype = model.dtype};
   if (plan.config.capture.pre_rope)
     bad_input("capture.capture_pre_rope: {} hands out q and k after RoPE only", model.engine);
@@ -329,39 +292,18 @@ void plan_inputs(RunPlan& plan) {
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);
-  check_model_family_supported(json, config, config_source(plan.model_folder));
-  plan.model = parse_model_config(json, config_source(plan.model_folder));
+  const auto where = config_source(plan.model_folder);
+  if (const auto type = json.find("model_type");
+      type != json.end() && type->is_string() && !is_supported_family(*type))
+    bad_input(
+        "{}: model_type {} is not supported by the native engine ('qkscope inspect --help' lists "
+        "what is); to run it through transformers: {}",
+        where, quote_text(type->get<std::string>()), python_command(config));
+  plan.model = parse_model_config(json, where);
 }
 
 // Upper limit of tokens per batch: more than any memory holds, but the size in bytes fits 64 bits.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-
-std::int64_t minimal_batch_tokens(const BatchRequirements& needs) {
-  return needs.max_length > kMostTokens / needs.documents ? kMostTokens
-                                                          : needs.documents * needs.max_length;
-}
-
-// Size of the weights as the CPU reads them: mapped from the file, but block-scaled FP8 as float32.
-std::int64_t stored_weight_bytes(const ModelConfig& model) {
-  const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
-  return parameter_count(model) * (wide ? 4 : 2);
-}
-
-[[noreturn]] void throw_batch_too_large(const MemoryPlan& plan, const BackendOptions& options,
-                                        const BatchRequirements& needs, std::int64_t needed,
-                                        std::int64_t fit) {
-  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
-  const auto number = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
-  const auto length = fit / needs.documents;
-  bad_input(
-      "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights (two "
-      "layers at a time), and {} may be taken; {}",
-      device_name(options.device), number(needs.documents), needs.documents == 1 ? "" : "s",
-      number(needs.max_length), needs.documents == 1 ? "s" : "", bytes(needed),
-      bytes(plan.held_weights), bytes(plan.available),
-      length > 0 ? fmt::format("tokenizer.max_length={} would fit", length)
-                 : "not even one token fits");
-}
 
 }  // namespace
 
@@ -377,9 +319,13 @@ Tokenizer::Encoding ExternalEngine::encode(const std::string&, std::int64_t) {
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available) {
   MemoryPlan plan;
-  const auto least = minimal_batch_tokens(needs);
+  const auto least = needs.max_length > kMostTokens / needs.documents
+                         ? kMostTokens
+                         : needs.documents * needs.max_length;
   if (options.device.kind == Device::Kind::cpu) {
-    plan.weights = plan.held_weights = stored_weight_bytes(model);
+    // The CPU maps the weights from the file, but reads block-scaled FP8 as float32.
+    const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
+    plan.weights = plan.held_weights = parameter_count(model) * (wide ? 4 : 2);
     plan.batch_tokens = least;
   } else {
     plan.available = available;
@@ -395,9 +341,20 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
       plan.held_weights = streamed_weight_bytes(model, options.dtype);
       plan.batch_tokens = most(kStreamingBatchTokens);
     }
-    if (plan.batch_tokens < least)
-      throw_batch_too_large(plan, options, needs, activation_bytes(model, least, options),
-                            plan.batch_tokens);
+    if (plan.batch_tokens < least) {
+      const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
+      const auto count = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
+      const auto length = plan.batch_tokens / needs.documents;
+      bad_input(
+          "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights "
+          "(two layers at a time), and {} may be taken; {}",
+          device_name(options.device), count(needs.documents), needs.documents == 1 ? "" : "s",
+          count(needs.max_length), needs.documents == 1 ? "s" : "",
+          bytes(activation_bytes(model, least, options)), bytes(plan.held_weights),
+          bytes(plan.available),
+          length > 0 ? fmt::format("tokenizer.max_length={} would fit", length)
+                     : "not even one token fits");
+    }
   }
   plan.activations = activation_bytes(model, plan.batch_tokens, options);
   return plan;

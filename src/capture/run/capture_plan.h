@@ -12,7 +12,6 @@
 #include "capture/writer/part_writer.h"
 #include "capture/writer/selection.h"
 #include "engine/device/backend.h"
-#include "engine/forward/forward.h"
 #include "engine/model/model_config.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/engine.h"

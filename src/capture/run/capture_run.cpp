@@ -34,9 +34,12 @@ class CaptureRun {
                        source_.emplace(plan_, options_.shard).wait_for_tokenizer();
                      }));
     if (part.is_open()) capture(part);
-    copy_run_totals(result_, part.finish());
-    result_.seconds = seconds_since(start_);
-    return result_;
+    auto result = part.finish();
+    result.load_seconds = result_.load_seconds;
+    result.forward_seconds = result_.forward_seconds;
+    result.input_seconds = result_.input_seconds;
+    result.seconds = seconds_since(start_);
+    return result;
   }
 
  private:
@@ -168,8 +171,11 @@ class CaptureRun {
       const auto batch_start = Clock::now();
       const auto added = add_next();
       if (!added) return true;
-      if (batches_ == 0) log_milestone("the first batch is computed");
-      log_batch(*added, seconds_since(batch_start));
+      if (batches_++ == 0) log_milestone("the first batch is computed");
+      const auto& inference = plan_.config.inference;
+      if (inference.debug_logging && batches_ % inference.debug_log_every_n_batches == 0)
+        log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, added->examples,
+                  added->tokens, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
                                                      format_count(static_cast<std::uint64_t>(rate)),
@@ -237,19 +243,11 @@ class CaptureRun {
     return static_cast<std::uint64_t>(number);
   }
 
-  void log_batch(const StoredBatch& batch, double seconds) {
-    const auto& inference = plan_.config.inference;
-    ++batches_;
-    if (!inference.debug_logging || batches_ % inference.debug_log_every_n_batches != 0) return;
-    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.examples, batch.tokens,
-              seconds);
-  }
-
   const RunPlan& plan_;
   const CaptureOptions& options_;
   SharedPassStatistics* companion_;
   Clock::time_point start_ = Clock::now();
-  CaptureResult result_;
+  CaptureResult result_;  // times only
   std::optional<ExampleSource> source_;
   std::int64_t most_examples_ = 0;    // that the capture or its companion has stored
   std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
@@ -260,15 +258,6 @@ class CaptureRun {
 
 }  // namespace
 
-void copy_run_totals(CaptureResult& result, const PartRunResult& run) {
-  result.outcome = run.outcome;
-  result.examples = run.examples;
-  result.rows = run.rows;
-  result.tokens = run.tokens;
-  result.non_finite = run.non_finite;
-  result.assembly_seconds = run.assembly_seconds;
-}
-
 PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options,
                               std::function<void()> check_inputs) {
   return {.kind = kCaptureRun,
@@ -278,8 +267,7 @@ PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options
           .shard = options.shard,
           .overwrite = options.overwrite,
           .quiet = options.quiet,
-          .check_inputs = std::move(check_inputs),
-          .assemble = {}};
+          .check_inputs = std::move(check_inputs)};
 }
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
@@ -296,13 +284,11 @@ bool can_resume_capture(const RunPlan& plan) {
 
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {
   const auto start = Clock::now();
-  CaptureResult result;
   const auto assemble = [&](const DataRoot& root, std::vector<Journal> parts) {
     CaptureAssembler(root, std::move(parts)).finish(quiet);
   };
-  copy_run_totals(result, translate_exceptions([&] {
-                    return merge_all_parts(kCaptureRun, data_root, quiet, assemble);
-                  }));
+  auto result = translate_exceptions(
+      [&] { return merge_all_parts(kCaptureRun, data_root, quiet, assemble); });
   result.seconds = seconds_since(start);
   return result;
 }

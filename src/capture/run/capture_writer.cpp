@@ -16,14 +16,6 @@
 #include "qkscope/experimental/engine.h"
 
 namespace qkscope {
-namespace {
-
-std::uint64_t checksum_of_ids(std::span<const std::int32_t> ids) {
-  return checksum_of({reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
-}
-
-}  // namespace
-
 DocumentList::DocumentList(const RunPlan& plan, const Journal* journal, const Shard& shard)
     : plan_(plan),
       journal_(journal),
@@ -41,7 +33,8 @@ Example DocumentList::next_example(const WriterDocument& document) const {
   record.key = example_key(id);
   record.source_id = id.text;
   record.tokens = static_cast<std::int32_t>(document.ids.size());
-  record.text = checksum_of_ids(document.ids);
+  record.text = checksum_of(
+      {reinterpret_cast<const char*>(document.ids.data()), std::span(document.ids).size_bytes()});
   example.ids = document.ids;
   example.token_strings = document.token_strings;
   if (keys_.contains(record.key))
@@ -62,12 +55,10 @@ Example DocumentList::next_example(const WriterDocument& document) const {
 std::optional<Example> DocumentList::next_to_store(const WriterDocument& document) {
   auto example = next_example(document);
   if (passed_ >= stored_) return example;
-  if (journal_ != nullptr) check_matches_stored(example);
-  count_document(example);
-  return std::nullopt;
-}
-
-void DocumentList::check_matches_stored(const Example& example) {
+  if (journal_ == nullptr) {
+    count_document(example);
+    return std::nullopt;
+  }
   if (next_record_ == segment_.size()) {
     const auto& entry = journal_->entries()[next_segment_++];
     const SegmentReader segment(journal_->segment_path(entry.segment),
@@ -83,6 +74,8 @@ void DocumentList::check_matches_stored(const Example& example) {
         "the same order, or start again with overwrite",
         example.record.row, quote_text(there.source_id),
         there.key == example.record.key ? " with other tokens" : "");
+  count_document(example);
+  return std::nullopt;
 }
 
 void DocumentList::count_document(const Example& example) {
@@ -150,13 +143,14 @@ void CaptureWriter::flush() {
 CaptureResult CaptureWriter::finish() {
   return translate_exceptions([&] {
     auto& part = state_->part;
-    CaptureResult result;
+    double forward_seconds = 0.0;
     if (part.is_open()) {
       state_->list.check_stored_documents_were_passed();
-      result.forward_seconds = part.writer().forward_seconds();
+      forward_seconds = part.writer().forward_seconds();
       part.close(true);
     }
-    copy_run_totals(result, part.finish());
+    auto result = part.finish();
+    result.forward_seconds = forward_seconds;
     result.seconds = seconds_since(state_->start);
     return result;
   });

@@ -13,24 +13,6 @@
 namespace qkscope {
 namespace {
 
-// Adds the number of rows sampled from one example over all heads, and their size in bytes.
-void count_rows(const RunPlan& plan, const Example& example, DryRun& dry) {
-  constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
-  const PositionSampler sampler(plan.manifest.sampler);
-  std::atomic<std::int64_t> rows = 0;
-  std::atomic<std::int64_t> numbers = 0;
-  parallel_for(std::ssize(plan.manifest.groups), [&](std::int64_t i) {
-    const auto& group = plan.manifest.groups[static_cast<std::size_t>(i)];
-    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
-    const auto sampled =
-        std::ssize(sampler.sample(seed, example.record.tokens)) * std::ssize(group.heads);
-    rows += sampled;
-    numbers += sampled * (plan.manifest.head_dim_of(group) + kNumbersBesideVector);
-  });
-  dry.rows += rows;
-  dry.bytes += numbers * 4;
-}
-
 // Multiply-adds per row in the matrix products of attention (equals the number of weights).
 double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto kv_heads = layer.shares_kv() ? 0 : model.n_kv_heads_of(layer);
@@ -112,6 +94,10 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
     Example example;
     std::int64_t batch_examples = 0;
     std::int64_t batch_tokens = 0;
+    constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
+    const PositionSampler sampler(plan.manifest.sampler);
+    std::atomic<std::int64_t> rows = 0;     // over all heads
+    std::atomic<std::int64_t> numbers = 0;  // of 4 bytes, in these rows
     while (source.next(example)) {
       if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
         batch_examples = batch_tokens = 0;
@@ -122,9 +108,19 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
       dry.truncated += example.record.truncated;
       dry.tokens += example.record.tokens;
       dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
-      count_rows(plan, example, dry);
+      parallel_for(std::ssize(plan.manifest.groups), [&](std::int64_t i) {
+        const auto& group = plan.manifest.groups[as_index(i)];
+        const auto seed =
+            sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
+        const auto sampled =
+            std::ssize(sampler.sample(seed, example.record.tokens)) * std::ssize(group.heads);
+        rows += sampled;
+        numbers += sampled * (plan.manifest.head_dim_of(group) + kNumbersBesideVector);
+      });
       dry.flop += forward_flop(plan.model, example.record.tokens);
     }
+    dry.rows = rows;
+    dry.bytes = numbers * 4;
     dry.dropped_chunks = source.dropped_chunks();
     for (const auto& group : plan.manifest.groups)
       dry.files += static_cast<std::int64_t>(group.heads.size());

@@ -24,25 +24,6 @@ namespace {
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 constexpr std::uintmax_t kTokenizedBytes = std::uintmax_t{8} << 20;  // when counting chunks
 
-// Throws a bad-input error that quotes the ids of two rows; reads the dataset again to find them.
-[[noreturn]] void refuse_duplicate_ids(const CorpusOptions& options, std::int64_t first,
-                                       std::int64_t second) {
-  const auto corpus = open_corpus(options);
-  Document document;
-  std::string first_id;
-  while (corpus->next(document) && document.row != second)
-    if (document.row == first) first_id = document.source_id;
-  bad_input(
-      "{}: rows {} and {} have {} in column {}: their rows could not be told apart; give each row "
-      "an id of its own, or number them with --ids row",
-      options.path, first, second,
-      first_id == document.source_id
-          ? fmt::format("the same id {}", quote_text(first_id))
-          : fmt::format("ids of the same 64 bits, {} and {},", quote_text(first_id),
-                        quote_text(document.source_id)),
-      quote_text(options.id_column.value_or("")));
-}
-
 namespace fs = std::filesystem;
 
 using Files = std::map<std::string, std::string>;  // displayed name to path
@@ -80,14 +61,6 @@ Files dataset_files(const RunPlan& plan) {
   return files_below(plan.dataset_path, find_corpus_files(corpus_options(plan, {})));
 }
 
-Json fingerprints(const Files& files) {
-  const auto paths = project(files, &Files::value_type::second);
-  const auto prints = parallel_map(paths, file_fingerprint);
-  Json json = Json::object();
-  for (auto print = prints.begin(); const auto& [name, path] : files) json[name] = *print++;
-  return json;
-}
-
 using FilesByKind = std::map<std::string, Files>;
 
 FilesByKind small_files(const RunPlan& plan) {
@@ -109,8 +82,11 @@ FilesByKind all_files(const RunPlan& plan) {
 
 Json fingerprints_of(const FilesByKind& kinds) {
   Json inputs = Json::object();
-  for (const auto& [kind, files] : kinds)
-    if (!files.empty()) inputs[kind] = fingerprints(files);
+  for (const auto& [kind, files] : kinds) {
+    const auto prints = parallel_map(project(files, &Files::value_type::second), file_fingerprint);
+    for (auto print = prints.begin(); const auto& [name, path] : files)
+      inputs[kind][name] = *print++;
+  }
   return inputs;
 }
 
@@ -219,18 +195,6 @@ void ExampleSource::skip_stored_example(const ExampleRecord& stored) {
   ++examples_;
 }
 
-std::int64_t ExampleSource::count_examples() const {
-  const bool in_chunks = tokenizer_config_.chunk.size > 0;
-  std::uintmax_t bytes = 0;
-  for (const auto& file : corpus_->files()) bytes += std::filesystem::file_size(file);
-  if (bytes > (in_chunks ? kTokenizedBytes : kCountedBytes)) return 0;
-  const auto corpus = open_corpus(options_);
-  Document document;
-  std::int64_t count = 0;
-  while (corpus->next(document)) count += in_chunks ? std::ssize(encode(document).chunks) : 1;
-  return count;
-}
-
 std::int64_t ExampleSource::count_documents_with_unique_ids() const {
   auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
@@ -246,16 +210,39 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
   std::ranges::sort(keys);
   const auto same = std::ranges::adjacent_find(
       keys, [](const auto& a, const auto& b) { return a.first == b.first; });
-  if (same != keys.end()) refuse_duplicate_ids(whole, same->second, (same + 1)->second);
-  return count;
+  if (same == keys.end()) return count;
+  const auto first = same->second;
+  const auto second = (same + 1)->second;
+  std::string first_id;
+  const auto again = open_corpus(whole);  // to find the ids of the two rows
+  while (again->next(document) && document.row != second)
+    if (document.row == first) first_id = document.source_id;
+  bad_input(
+      "{}: rows {} and {} have {} in column {}: their rows could not be told apart; give each row "
+      "an id of its own, or number them with --ids row",
+      whole.path, first, second,
+      first_id == document.source_id
+          ? fmt::format("the same id {}", quote_text(first_id))
+          : fmt::format("ids of the same 64 bits, {} and {},", quote_text(first_id),
+                        quote_text(document.source_id)),
+      quote_text(whole.id_column.value_or("")));
 }
 
 std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
                                                                  bool wanted) const {
   return run_in_background([this, checks_ids, wanted]() -> std::int64_t {
+    const bool in_chunks = tokenizer_config_.chunk.size > 0;
     const auto documents = checks_ids ? count_documents_with_unique_ids() : 0;
-    if (checks_ids && tokenizer_config_.chunk.size == 0) return documents;
-    return wanted ? count_examples() : 0;
+    if (checks_ids && !in_chunks) return documents;
+    if (!wanted) return 0;
+    std::uintmax_t bytes = 0;
+    for (const auto& file : corpus_->files()) bytes += std::filesystem::file_size(file);
+    if (bytes > (in_chunks ? kTokenizedBytes : kCountedBytes)) return 0;
+    const auto corpus = open_corpus(options_);
+    Document document;
+    std::int64_t count = 0;
+    while (corpus->next(document)) count += in_chunks ? std::ssize(encode(document).chunks) : 1;
+    return count;
   });
 }
 

@@ -40,15 +40,13 @@ class ExampleSource {
   // Skips an example that an earlier process stored. A changed dataset is a bad-input error.
   void skip_stored_example(const ExampleRecord& stored);
 
-  // Returns the number of examples, or 0 when the dataset is too large to count.
-  std::int64_t count_examples() const;
-
   // Whether ids come from a dataset column, which may contain duplicates.
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
   // number of documents of this shard.
   std::int64_t count_documents_with_unique_ids() const;
-  // Runs in the background: checks ids if `checks_ids`, counts examples if `wanted` (0: unknown).
+  // Runs in the background: checks ids if `checks_ids`, counts examples if `wanted`. Returns 0 if
+  // the examples are not counted or the dataset is too large to count.
   std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;
 
  private:
@@ -110,7 +108,6 @@ class DocumentList {
 
  private:
   Example next_example(const WriterDocument& document) const;
-  void check_matches_stored(const Example& example);
 
   const RunPlan& plan_;
   const Journal* journal_;

@@ -6,7 +6,6 @@
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/stats_file.h"
-#include "capture/stats_format/stats_tables.h"
 #include "engine/statistics/attention_sums.h"
 
 namespace qkscope {
@@ -160,7 +159,15 @@ class FolderDocumentReader : public DocumentSource {
     }
     rows_.skip(heads);
     document.key_sums.clear();
-    for (const auto& file : key_sums_) document.key_sums.push_back(read_key_sums(*file, document));
+    const auto tokens = as_index(document.tokens);
+    for (const auto& file : key_sums_) {
+      if (!file->next() || file->rows_left() < tokens ||
+          file->integer_at(kKey, 0) != document.example_key)
+        file->throw_damaged_table();
+      auto& sums = document.key_sums.emplace_back();
+      for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file->real_at(3, t));
+      file->skip(tokens);
+    }
     return true;
   }
 
@@ -169,18 +176,6 @@ class FolderDocumentReader : public DocumentSource {
   static constexpr std::size_t kKey = 1;
   static constexpr std::size_t kRows = 6;   // tokens of the document
   static constexpr std::size_t kFirst = 7;  // first statistic
-
-  static std::vector<double> read_key_sums(DocumentTableReader& file,
-                                           const DocumentAttention& document) {
-    const auto tokens = as_index(document.tokens);
-    if (!file.next() || file.rows_left() < tokens ||
-        file.integer_at(kKey, 0) != document.example_key)
-      file.throw_damaged_table();
-    std::vector<double> sums;
-    for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file.real_at(3, t));
-    file.skip(tokens);
-    return sums;
-  }
 
   const Statistics& statistics_;
   std::vector<std::size_t> columns_;
@@ -194,12 +189,11 @@ void write_document_tables(const std::string& folder, const Statistics& s,
                            DocumentSource& documents) {
   DocumentTableWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
   std::vector<std::unique_ptr<DocumentTableWriter>> key_sums;
-  if (!s.settings.columns.empty() && has_key_sums(s.settings))
-    make_folders(folder + "/" + stats_layout::kColumnsFolder);
-  for (const auto& head : s.settings.columns)
-    if (has_key_sums(s.settings))
-      key_sums.push_back(std::make_unique<DocumentTableWriter>(folder + "/" + key_sums_file(head),
-                                                               key_sum_columns()));
+  const auto heads = has_key_sums(s.settings) ? s.settings.columns : std::vector<LayerHead>();
+  if (!heads.empty()) make_folders(folder + "/" + stats_layout::kColumnsFolder);
+  for (const auto& head : heads)
+    key_sums.push_back(std::make_unique<DocumentTableWriter>(folder + "/" + key_sums_file(head),
+                                                             key_sum_columns()));
   const auto columns = row_columns(s.attention);
   DocumentAttention document;
   while (documents.next(document)) {

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <utility>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/stats_tables.h"
 
 namespace qkscope {
 namespace {
@@ -68,27 +66,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatisticsSettings, kinds, stages, first, buc
 
 namespace {
 
-StatisticsSettings parse_settings(const Json& json) {
-  auto settings = json.get<StatisticsSettings>();
-  settings.moments = settings.near_keys = settings.all_keys = false;
-  for (const auto& group : json.at("groups")) {
-    settings.moments = settings.moments || group == "A";
-    settings.near_keys = settings.near_keys || group == "B";
-    settings.all_keys = settings.all_keys || group == "C";
-  }
-  if (!json.at("layers").is_null())
-    settings.layers = json.at("layers").get<std::vector<std::int64_t>>();
-  json.at("stream").at(0).get_to(settings.stream_first);
-  json.at("stream").at(1).get_to(settings.stream_last);
-  // statistics_settings_to_json() omits these keys when they have their default values.
-  settings.fp8_scales = json.value("fp8_scales", "");
-  settings.q_filters = json.value("q_filters", "");
-  settings.exact_rows = json.value("exact_rows", std::int64_t{0});
-  settings.all_keys_rows = json.value("all_keys_rows", 1.0);
-  settings.seed = json.value("seed", std::int64_t{0});
-  return settings;
-}
-
 void write_state(const std::string& folder, const Statistics& s) {
   const Json state = {
       {"format", stats_layout::kFormatName},
@@ -100,22 +77,6 @@ void write_state(const std::string& folder, const Statistics& s) {
       {"files", to_json(list_files(folder))}};
   write_file(folder + "/" + stats_layout::kStateFile,
              state.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
-void check_statistics_files_exist(const std::string& folder) {
-  const auto file = folder + "/" + stats_layout::kStateFile;
-  if (!path_exists(file))
-    bad_input(
-        "{}: there is no {}: no statistics, or such that are not finished; expected the "
-        "folder of a finished `qkscope stats`",
-        folder, stats_layout::kStateFile);
-  const Json state = load_json(file);
-  const auto files = state.is_object() ? parse_file_list(state, file) : std::nullopt;
-  if (!files) bad_input("{}: has no list of files; it is damaged", file);
-  constexpr char kAdvice[] = "make the statistics again";
-  check_file_sizes(folder, *files, kAdvice);
-  if (const auto sums = files->find(stats_layout::kSumsFile); sums != files->end())
-    check_file_content(folder, sums->first, sums->second, kAdvice);
 }
 
 }  // namespace
@@ -151,7 +112,24 @@ Json statistics_settings_to_json(const StatisticsSettings& settings) {
 
 StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where) {
   try {
-    return parse_settings(json);
+    auto settings = json.get<StatisticsSettings>();
+    settings.moments = settings.near_keys = settings.all_keys = false;
+    for (const auto& group : json.at("groups")) {
+      settings.moments = settings.moments || group == "A";
+      settings.near_keys = settings.near_keys || group == "B";
+      settings.all_keys = settings.all_keys || group == "C";
+    }
+    if (!json.at("layers").is_null())
+      settings.layers = json.at("layers").get<std::vector<std::int64_t>>();
+    json.at("stream").at(0).get_to(settings.stream_first);
+    json.at("stream").at(1).get_to(settings.stream_last);
+    // statistics_settings_to_json() omits these keys when they have their default values.
+    settings.fp8_scales = json.value("fp8_scales", "");
+    settings.q_filters = json.value("q_filters", "");
+    settings.exact_rows = json.value("exact_rows", std::int64_t{0});
+    settings.all_keys_rows = json.value("all_keys_rows", 1.0);
+    settings.seed = json.value("seed", std::int64_t{0});
+    return settings;
   } catch (const UnknownName& unknown) {
     bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
               quote_text(unknown.name));
@@ -169,7 +147,19 @@ void write_statistics(const std::string& folder, const Statistics& statistics,
 
 Statistics read_statistics(const std::string& folder) {
   return translate_exceptions([&] {
-    check_statistics_files_exist(folder);
+    const auto file = folder + "/" + stats_layout::kStateFile;
+    if (!path_exists(file))
+      bad_input(
+          "{}: there is no {}: no statistics, or such that are not finished; expected the "
+          "folder of a finished `qkscope stats`",
+          folder, stats_layout::kStateFile);
+    const Json state = load_json(file);
+    const auto files = state.is_object() ? parse_file_list(state, file) : std::nullopt;
+    if (!files) bad_input("{}: has no list of files; it is damaged", file);
+    constexpr char kAdvice[] = "make the statistics again";
+    check_file_sizes(folder, *files, kAdvice);
+    if (const auto sums = files->find(stats_layout::kSumsFile); sums != files->end())
+      check_file_content(folder, sums->first, sums->second, kAdvice);
     Statistics statistics = read_sums_file(folder + "/" + stats_layout::kSumsFile);
     statistics.retrieval = read_retrieval_trials(folder, statistics);
     return statistics;

@@ -1,5 +1,3 @@
-#include "capture/stats_format/stats_tables.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -19,46 +17,33 @@ using Type = Table::Type;
 
 // ---- channels.parquet
 
-Table channel_columns() {
-  return empty_table(
-      "integer layer, integer head, text kind, text stage, text set, integer channel, integer n, "
-      "real mean, real std, real skew, real excess_kurtosis, real min, real max, real absmax");
-}
-
-// Adds a row to channels.parquet: the cells in `place`, then the moments of the channel.
-void add_channel(Table& table, std::vector<Table::Cell> place, const HeadMoments& m,
-                 std::int64_t head, std::int64_t channel) {
-  const auto i = as_index(head * m.dim + channel);
-  const auto n = static_cast<double>(m.n());
-  const double m2 =
-      m.m2[as_index(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
-  const bool varies = m2 > 0;
-  const bool any = m.n() > 0;
-  const double low = any ? static_cast<double>(m.min[i]) : kNan;
-  const double high = any ? static_cast<double>(m.max[i]) : kNan;
-  for (const double value :
-       {any ? m.mean[i] : kNan, m.n() > 1 ? std::sqrt(m2 / (n - 1)) : kNan,
-        varies ? m.m3[i] / n / std::pow(m2 / n, 1.5) : kNan,
-        varies ? n * m.m4[i] / (m2 * m2) - 3 : kNan, low, high, std::max(-low, high)})
-    place.emplace_back(value);
-  table.add(std::move(place));
-}
-
 void add_channels(Table& table, std::int64_t layer, VectorKind kind, VectorStage stage,
-                  const std::string& set, const HeadMoments& moments) {
-  for (std::int64_t head = 0; head < moments.heads; ++head)
-    for (std::int64_t channel = 0; channel < moments.dim; ++channel)
-      add_channel(table,
-                  {layer, head, std::string(kind_name(kind)), std::string(stage_name(stage)), set,
-                   channel, moments.n()},
-                  moments, head, channel);
+                  const std::string& set, const HeadMoments& m) {
+  const auto n = static_cast<double>(m.n());
+  const bool any = m.n() > 0;
+  for (std::int64_t head = 0; head < m.heads; ++head)
+    for (std::int64_t channel = 0; channel < m.dim; ++channel) {
+      const auto i = as_index(head * m.dim + channel);
+      const double m2 =
+          m.m2[as_index(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
+      const bool varies = m2 > 0;
+      const double low = any ? static_cast<double>(m.min[i]) : kNan;
+      const double high = any ? static_cast<double>(m.max[i]) : kNan;
+      table.add({layer, head, std::string(kind_name(kind)), std::string(stage_name(stage)), set,
+                 channel, m.n(), any ? m.mean[i] : kNan, m.n() > 1 ? std::sqrt(m2 / (n - 1)) : kNan,
+                 varies ? m.m3[i] / n / std::pow(m2 / n, 1.5) : kNan,
+                 varies ? n * m.m4[i] / (m2 * m2) - 3 : kNan, low, high, std::max(-low, high)});
+    }
 }
 
 void write_channels(const std::string& path, const Statistics& s) {
   ParquetTableWriter file(path);
   for (const auto& [key, layers] : s.moments)
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      Table table = channel_columns();
+      Table table = empty_table(
+          "integer layer, integer head, text kind, text stage, text set, integer channel, integer "
+          "n, real mean, real std, real skew, real excess_kurtosis, real min, real max, real "
+          "absmax");
       const auto layer = s.moment_layers[i];
       add_channels(table, layer, key.first, key.second, "first", layers[i].first);
       add_channels(table, layer, key.first, key.second, "body", layers[i].body);
@@ -123,12 +108,6 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
   table.add(std::move(cells));
 }
 
-// Returns the range [low, high) of distances i - j with std::bit_width(i - j) == width.
-std::pair<std::int64_t, std::int64_t> distance_band_limits(std::int64_t width) {
-  return width == 0 ? std::pair(std::int64_t{0}, std::int64_t{1})
-                    : std::pair(std::int64_t{1} << (width - 1), std::int64_t{1} << width);
-}
-
 // ---- retrieval.parquet
 
 Table retrieval_columns() {
@@ -182,8 +161,9 @@ Table distance_table(const Statistics& s) {
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_column_cells(s, layer, head);
           cells.push_back(bucket_or_null_cell(bucket));
-          const auto [low, high] = distance_band_limits(width);
-          for (const auto number : {count_query_rows(a, bucket), width, low, high})
+          // Distances i - j in [low, high) have std::bit_width(i - j) == width.
+          const auto high = std::int64_t{1} << width;
+          for (const auto number : {count_query_rows(a, bucket), width, high / 2, high})
             cells.emplace_back(number);
           cells.emplace_back(value.mean);
           cells.emplace_back(value.se);
@@ -223,13 +203,10 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder, con
   std::vector<RetrievalTrial> trials;
   for (std::size_t row = 0; row < as_index(table.rows()); row += heads) {
     const auto scores = columns[9].reals.begin() + static_cast<std::ptrdiff_t>(row);
-    trials.push_back({columns[1].texts[row],
-                      columns[2].integers[row],
-                      columns[3].integers[row],
-                      columns[4].integers[row],
-                      columns[5].reals[row],
-                      columns[6].integers[row] != 0,
-                      {scores, scores + static_cast<std::ptrdiff_t>(heads)}});
+    const std::vector<double> score(scores, scores + static_cast<std::ptrdiff_t>(heads));
+    trials.push_back({columns[1].texts[row], columns[2].integers[row], columns[3].integers[row],
+                      columns[4].integers[row], columns[5].reals[row],
+                      columns[6].integers[row] != 0, score});
   }
   return trials;
 }

@@ -9,7 +9,6 @@ namespace qkscope {
 namespace {
 
 constexpr std::array kStages = {Stage::rot_q, Stage::rot_k, Stage::v};
-constexpr std::array kBuffers = {ActivationBuffer::q, ActivationBuffer::k, ActivationBuffer::v};
 
 std::size_t head_kind_index(HookPoint point) {
   return as_index(std::ranges::find(kStages, point.stage) - kStages.begin());
@@ -63,25 +62,22 @@ void ExternalEngineObserver::see(HookPoint point, ConstTensorView activation) {
     bad_input("{}: the engine passed it twice in one forward pass", hook_name(point));
   vectors[kind] = dense_copy(activation);
   if (std::ranges::any_of(vectors, [](const Tensor& part) { return part.empty(); })) return;
-  add_layer(point.layer, vectors);
-  waiting_.erase(point.layer);
-  done_[as_index(point.layer)] = true;
-}
-
-void ExternalEngineObserver::add_layer(std::int64_t layer, const Vectors& vectors) {
-  backend_->begin_layer(layer);
-  for (std::size_t kind = 0; kind < kBuffers.size(); ++kind) {
+  backend_->begin_layer(point.layer);
+  for (std::size_t i = 0; i < kVectorBuffers.size(); ++i) {
     // Values whose width differs from d_head have no statistics, so their buffer stays zero.
-    if (vector_width(kind) != model_.config.d_head) continue;
-    backend_->edit_buffer(kBuffers[kind], [&](TensorView to) {
-      std::copy_n(vectors[kind].data<float>(), vectors[kind].size(), to.data<float>());
+    if (vector_width(i) != model_.config.d_head) continue;
+    backend_->edit_buffer(kVectorBuffers[i], [&](TensorView to) {
+      std::copy_n(vectors[i].data<float>(), vectors[i].size(), to.data<float>());
     });
   }
-  statistics_->before_rotation(*backend_, layer);
-  statistics_->after_rotation(*backend_, layer);
-  if (!statistics_->wants_attention()) return;
-  backend_->attend();
-  statistics_->after_attention(*backend_, layer);
+  statistics_->before_rotation(*backend_, point.layer);
+  statistics_->after_rotation(*backend_, point.layer);
+  if (statistics_->wants_attention()) {
+    backend_->attend();
+    statistics_->after_attention(*backend_, point.layer);
+  }
+  waiting_.erase(point.layer);
+  done_[as_index(point.layer)] = true;
 }
 
 }  // namespace qkscope

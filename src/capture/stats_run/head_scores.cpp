@@ -42,22 +42,6 @@ void check_texts_to_score(const Texts& texts) {
     if (texts[i].empty()) bad_input("scores of heads: text {} has no tokens", i);
 }
 
-void check_pattern(std::size_t tokens, const std::vector<float>& pattern) {
-  if (pattern.size() != tokens * tokens)
-    bad_input("pattern: found {} numbers, expected {} x {}: a row and a column for every token",
-              pattern.size(), tokens, tokens);
-  for (std::size_t query = 0; query < tokens; ++query)
-    for (std::size_t key = 0; key < tokens; ++key) {
-      const float value = pattern[query * tokens + key];
-      if (!(value >= 0.0F && value <= 1.0F))
-        bad_input("pattern: query {}, key {}: found {}, expected a number from 0 to 1", query, key,
-                  value);
-      if (key > query && value != 0.0F)
-        bad_input("pattern: query {}, key {}: found {}, expected 0: a query sees no later key",
-                  query, key, value);
-    }
-}
-
 // Attention sums over a text are finite for every head unless an activation is NaN or infinite.
 void check_finite(double sum, std::int64_t layer, std::int64_t head) {
   if (!std::isfinite(sum))
@@ -83,6 +67,13 @@ struct ScoredModel {
   std::string name;
   std::function<bool(std::int64_t layer)> has_rope;
   std::function<void(const Batch& batch, LayerStatistics& statistics)> run;
+};
+
+// A table column: the mean over texts of a sum in HeadSums, or the mean over rows.
+struct HeadColumn {
+  std::string name;
+  std::size_t index;  // of the sum, in document_column_names() or column_names()
+  bool over_texts;
 };
 
 // Attention statistics (groups B and C) of every head, summed over a few texts.
@@ -113,14 +104,10 @@ class HeadSums : public LayerStatistics {
 
   // Whether the layer has run; false for layers that text-only input does not use.
   bool has_layer(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
-  // Returns the sum over all rows of a column in column_names().
-  double sum_over_rows(std::int64_t layer, std::int64_t head, std::size_t column) const {
-    const auto& sums = layers_[as_index(layer)]->sums;
-    return sums[as_index(head) * (sums.size() / heads_) + column];
-  }
-  // Returns the sum over all texts of a column in document_column_names().
-  double sum_over_texts(std::int64_t layer, std::int64_t head, std::size_t column) const {
-    return layers_[as_index(layer)]->values[as_index(head) * values_ + column];
+  double sum(std::int64_t layer, std::int64_t head, const HeadColumn& column) const {
+    const auto& of_layer = *layers_[as_index(layer)];
+    const auto& sums = column.over_texts ? of_layer.values : of_layer.sums;
+    return sums[as_index(head) * (sums.size() / heads_) + column.index];
   }
 
   bool wants_attention() const override { return true; }
@@ -163,76 +150,51 @@ class HeadSums : public LayerStatistics {
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 
-// Name of a table column and the index of its sum in HeadSums.
-struct HeadColumn {
-  std::string name;
-  std::size_t index;
-};
-
-std::size_t index_of_name(const std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::ranges::find(names, name);
-  QKSCOPE_ASSERT(found != names.end());
-  return as_index(found - names.begin());
-}
-
-std::vector<HeadColumn> score_columns(const StatisticsSettings& settings,
-                                      const HeadScoreOptions& options) {
-  const auto names = document_column_names(settings);
+std::vector<HeadColumn> head_columns(const StatisticsSettings& settings,
+                                     const HeadScoreOptions& options) {
   std::vector<HeadColumn> columns;
-  for (const char* pattern : kPatterns)
-    columns.push_back(
-        {pattern,
-         index_of_name(names, fmt::format("{}{}{}{}", pattern, options.exclude_bos ? "_nobos" : "",
-                                          options.exclude_current_token ? "_nocur" : "",
-                                          options.measure == Measure::abs ? "_abs" : ""))});
-  return columns;
-}
-
-std::vector<HeadColumn> mean_columns(const StatisticsSettings& settings) {
-  const auto names = column_names(settings);
-  std::vector<HeadColumn> columns;
-  for (const char* name : kNearColumns) columns.push_back({name, index_of_name(names, name)});
+  const auto add = [&](const std::vector<std::string>& names, const std::string& name,
+                       const std::string& suffix, bool over_texts) {
+    const auto found = std::ranges::find(names, name + suffix);
+    QKSCOPE_ASSERT(found != names.end());
+    columns.push_back({name, as_index(found - names.begin()), over_texts});
+  };
+  const auto suffix = fmt::format("{}{}{}", options.exclude_bos ? "_nobos" : "",
+                                  options.exclude_current_token ? "_nocur" : "",
+                                  options.measure == Measure::abs ? "_abs" : "");
+  for (const char* name : kPatterns) add(document_column_names(settings), name, suffix, true);
+  for (const char* name : kNearColumns) add(column_names(settings), name, "", false);
   if (settings.all_keys)
-    for (const char* name : kAllColumns) columns.push_back({name, index_of_name(names, name)});
+    for (const char* name : kAllColumns) add(column_names(settings), name, "", false);
   return columns;
 }
 
 Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options,
                  const HeadSums& sums) {
-  const auto settings = settings_of_score_run(texts, options);
-  const auto scores = score_columns(settings, options);
-  const auto means = mean_columns(settings);
+  const auto columns = head_columns(settings_of_score_run(texts, options), options);
   const auto& config = model.config;
+  const std::int64_t text_count = std::ssize(texts);
   std::int64_t tokens = 0;
   for (const auto& text : texts) tokens += std::ssize(text);
   const auto label = options.label.empty() ? model.name : options.label;
   Table table = empty_table(
       "text model, integer layer, integer head, integer k_head, text rope, text attention, integer "
       "texts, integer tokens");
-  for (const auto* columns : {&scores, &means})
-    for (const auto& column : *columns) table.column(column.name, Table::Type::real);
+  for (const auto& column : columns) table.column(column.name, Table::Type::real);
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
     if (!sums.has_layer(layer)) continue;
     const auto window = config.layers[as_index(layer)].window;
     const auto attention = attention_name(
         window > 0 ? std::optional(static_cast<std::int32_t>(window)) : std::nullopt);
     const auto group = config.n_heads / config.n_kv_heads_of(config.layer(layer));
+    const std::string rope = model.has_rope(layer) ? "rope" : "nope";
     for (std::int64_t head = 0; head < config.n_heads; ++head) {
-      std::vector<Table::Cell> cells = {label,
-                                        layer,
-                                        head,
-                                        head / group,
-                                        std::string(model.has_rope(layer) ? "rope" : "nope"),
-                                        attention,
-                                        std::int64_t{std::ssize(texts)},
-                                        tokens};
-      for (const auto& column : scores)
-        cells.emplace_back(sums.sum_over_texts(layer, head, column.index) /
-                           static_cast<double>(texts.size()));
-      for (const auto& column : means) {
-        const auto sum = sums.sum_over_rows(layer, head, column.index);
-        check_finite(sum, layer, head);
-        cells.emplace_back(sum / static_cast<double>(tokens));
+      std::vector<Table::Cell> cells = {label, layer,     head,       head / group,
+                                        rope,  attention, text_count, tokens};
+      for (const auto& column : columns) {
+        const auto sum = sums.sum(layer, head, column);
+        if (!column.over_texts) check_finite(sum, layer, head);
+        cells.emplace_back(sum / to_double(column.over_texts ? text_count : tokens));
       }
       table.add(std::move(cells));
     }
@@ -427,7 +389,20 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
                                   const HeadScoreOptions& options) {
   return translate_exceptions([&] {
     check_texts_to_score({text});
-    check_pattern(text.size(), pattern);
+    const auto tokens = text.size();
+    if (pattern.size() != tokens * tokens)
+      bad_input("pattern: found {} numbers, expected {} x {}: a row and a column for every token",
+                pattern.size(), tokens, tokens);
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+      const auto query = i / tokens;
+      const auto key = i % tokens;
+      if (!(pattern[i] >= 0.0F && pattern[i] <= 1.0F))
+        bad_input("pattern: query {}, key {}: found {}, expected a number from 0 to 1", query, key,
+                  pattern[i]);
+      if (key > query && pattern[i] != 0.0F)
+        bad_input("pattern: query {}, key {}: found {}, expected 0: a query sees no later key",
+                  query, key, pattern[i]);
+    }
     const auto& config = model.config();
     std::vector<PatternSums> sums(as_index(config.n_layers * config.n_heads));
     PatternReader([&](std::int64_t layer, std::int64_t head, std::int64_t row, const float* found) {

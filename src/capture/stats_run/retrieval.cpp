@@ -140,36 +140,25 @@ class RetrievalObserver : public Observer {
 
   // scores (n_heads, rows, keys), or logits (rows, vocab_size)
   void see(HookPoint point, ConstTensorView activation) override {
-    if (point.stage == Stage::logits)
-      compare_greedy_tokens(activation);
-    else
-      add_scores(point.layer, activation);
+    const auto width = activation.dim(point.stage == Stage::logits ? 1 : 2);
+    const float* row = activation.data<float>();
+    if (point.stage == Stage::logits) {
+      for (std::int64_t step = 0; step < trial_.steps(); ++step, row += width)
+        matches_ += std::max_element(row, row + width) - row == trial_.answer_token(step) ? 1 : 0;
+      return;
+    }
+    const auto place = std::ranges::lower_bound(layers_, point.layer) - layers_.begin();
+    for (std::int64_t head = 0; head < heads_; ++head)
+      for (std::int64_t step = 0; step < trial_.steps(); ++step, row += width)
+        score_[as_index(place * heads_ + head)] += score_retrieval_step(
+            {row, as_index(width)},
+            {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer_token(step)});
   }
 
   std::vector<double> score() const { return score_; }
   double greedy_match() const { return to_double(matches_) / to_double(trial_.steps()); }
 
  private:
-  void add_scores(std::int64_t layer, ConstTensorView scores) {
-    const auto place = std::ranges::lower_bound(layers_, layer) - layers_.begin();
-    const auto keys = as_index(scores.dim(2));
-    for (std::int64_t head = 0; head < heads_; ++head)
-      for (std::int64_t step = 0; step < trial_.steps(); ++step) {
-        const float* row = scores.data<float>() + (head * trial_.steps() + step) * scores.dim(2);
-        score_[as_index(place * heads_ + head)] += score_retrieval_step(
-            {row, keys},
-            {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer_token(step)});
-      }
-  }
-
-  void compare_greedy_tokens(ConstTensorView logits) {
-    for (std::int64_t step = 0; step < trial_.steps(); ++step) {
-      const float* row = logits.data<float>() + step * logits.dim(1);
-      matches_ +=
-          std::max_element(row, row + logits.dim(1)) - row == trial_.answer_token(step) ? 1 : 0;
-    }
-  }
-
   const Trial& trial_;
   const std::vector<std::int64_t>& layers_;
   std::int64_t heads_;

@@ -101,28 +101,6 @@ std::vector<T> parse_name_list(YamlSection& section, const std::string& key,
   return values;
 }
 
-void read_sink_and_recent_sizes(YamlSection& section, StatisticsSettings& settings) {
-  const auto stream = section.integers("stream");
-  if (!stream) return;
-  if (stream->size() != 2 || (*stream)[0] < 0 || (*stream)[1] < 1)
-    section.throw_expected("stream", "[first, last]: how many first and last keys, as [128, 256]");
-  settings.stream_first = (*stream)[0];
-  settings.stream_last = (*stream)[1];
-}
-
-void read_window(YamlSection& section, StatisticsSettings& settings) {
-  settings.window = section.integer("window", 1).value_or(settings.window);
-  if (!std::has_single_bit(static_cast<std::uint64_t>(settings.window)) ||
-      settings.window > kLargestWindow)
-    section.throw_expected("window", "a power of two up to 4096");
-}
-
-void require_all_keys_statistics(YamlSection& section, const char* key, bool asked,
-                                 const StatisticsSettings& settings) {
-  if (asked && !settings.all_keys)
-    section.throw_expected(key, "group C as well: stats.groups: [A, C]");
-}
-
 // Reads the paths of exports. Throws if a path is given but not needed, or needed but not given.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
@@ -194,8 +172,17 @@ StatisticsSettings read_stats(YamlSection section) {
   settings.bucket_size = section.integer("bucket_size", 1).value_or(0);
   settings.bucket_covariance = parse_name_list<VectorKind>(
       section, "bucket_covariance", "a list of q and k", enumerator_from_name<VectorKind>);
-  read_window(section, settings);
-  read_sink_and_recent_sizes(section, settings);
+  settings.window = section.integer("window", 1).value_or(settings.window);
+  if (!std::has_single_bit(static_cast<std::uint64_t>(settings.window)) ||
+      settings.window > kLargestWindow)
+    section.throw_expected("window", "a power of two up to 4096");
+  if (const auto stream = section.integers("stream")) {
+    if (stream->size() != 2 || stream->front() < 0 || stream->back() < 1)
+      section.throw_expected("stream",
+                             "[first, last]: how many first and last keys, as [128, 256]");
+    settings.stream_first = stream->front();
+    settings.stream_last = stream->back();
+  }
   settings.columns =
       read_layer_head_pairs(section, "columns", "pairs [layer, head], as [[3, 5], [3, 6]]");
   settings.kl = parse_name_list<KeyReplacement>(
@@ -208,11 +195,12 @@ StatisticsSettings read_stats(YamlSection section) {
   read_query_sample(section, settings);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
-  require_all_keys_statistics(section, "columns", !settings.columns.empty(), settings);
-  require_all_keys_statistics(section, "kl", !settings.kl.empty(), settings);
-  require_all_keys_statistics(section, "keep", !settings.keep.empty(), settings);
-  require_all_keys_statistics(section, "exact_rows", settings.exact_rows > 0, settings);
-  require_all_keys_statistics(section, "all_keys_rows", settings.all_keys_rows < 1, settings);
+  for (const auto& [key, asked] :
+       {std::pair("columns", !settings.columns.empty()), std::pair("kl", !settings.kl.empty()),
+        std::pair("keep", !settings.keep.empty()), std::pair("exact_rows", settings.exact_rows > 0),
+        std::pair("all_keys_rows", settings.all_keys_rows < 1)})
+    if (asked && !settings.all_keys)
+      section.throw_expected(key, "group C as well: stats.groups: [A, C]");
   section.reject_unknown_keys();
   return settings;
 }

@@ -1,11 +1,20 @@
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
+#include <type_traits>
 
+#include "base/core/error.h"
+#include "base/io/byte_reader.h"
+#include "base/io/checksum.h"
 #include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
 #include "capture/format/layout.h"
 #include "capture/format/segment.h"
+#include "capture/stats_format/stats_file.h"
 #include "capture/stats_run/stats_run.h"
 
 namespace qkscope {
@@ -17,60 +26,209 @@ constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
 
+// ---- Files of sums and of documents ----
+
+constexpr std::uint64_t kMagic = 0x3154415453535151;  // "QQSSTAT1"
+
+template <typename T>
+constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+
+// StateWriter and StateReader visit the same list of fields, defined by visit().
+class StateWriter {
+ public:
+  explicit StateWriter(const std::string& path) : file_(path) { (*this)(kMagic); }
+
+  template <typename T>
+  void operator()(const T& value) requires kIsPlain<T> {
+    write_bytes(&value, sizeof value);
+  }
+  void operator()(const std::string& text) {
+    (*this)(static_cast<std::uint64_t>(text.size()));
+    write_bytes(text.data(), text.size());
+  }
+  template <typename T>
+  void operator()(const std::vector<T>& values) {
+    (*this)(static_cast<std::uint64_t>(values.size()));
+    if constexpr (kIsPlain<T>)
+      write_bytes(values.data(), values.size() * sizeof(T));
+    else
+      for (const auto& value : values) archive_value(*this, value);
+  }
+  template <typename K, typename V>
+  void operator()(const std::map<K, V>& values) {
+    (*this)(static_cast<std::uint64_t>(values.size()));
+    for (const auto& [key, value] : values) {
+      archive_value(*this, key);
+      archive_value(*this, value);
+    }
+  }
+
+  void finish() {
+    const auto check = sum_.value();
+    write_bytes(&check, sizeof check);
+    file_.commit();
+  }
+
+ private:
+  void write_bytes(const void* data, std::size_t bytes) {
+    const std::span piece(static_cast<const std::byte*>(data), bytes);
+    sum_.add(piece);
+    file_.write(piece);
+  }
+
+  OutputFile file_;
+  Checksum sum_;
+};
+
+class StateReader {
+ public:
+  // Starts reading at `offset`. The caller must have verified the checksum of the file.
+  StateReader(const std::string& path, std::size_t offset)
+      : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { throw_damaged_file(); }) {
+    bytes_.read_bytes(offset);
+  }
+  explicit StateReader(const std::string& path) : StateReader(path, 0) {
+    const auto text = file_.text();
+    if (text.size() < 2 * sizeof(kMagic)) throw_damaged_file();
+    const auto content = text.substr(0, text.size() - sizeof(std::uint64_t));
+    if (checksum_of(content) != bytes_.integer_at(content.size(), sizeof(std::uint64_t)) ||
+        bytes_.read<std::uint64_t>() != kMagic)
+      throw_damaged_file();
+  }
+
+  template <typename T>
+  void operator()(T& value) requires kIsPlain<T> {
+    value = bytes_.read<T>();
+  }
+  void operator()(std::string& text) { text = bytes_.read_text(read_list_length(1)); }
+  template <typename T>
+  void operator()(std::vector<T>& values) {
+    if constexpr (kIsPlain<T>) {
+      values.resize(read_list_length(sizeof(T)));
+      const auto from = bytes_.read_bytes(values.size() * sizeof(T));
+      if (!values.empty()) std::memcpy(values.data(), from.data(), from.size());
+    } else {
+      values.resize(read_list_length(1));
+      for (auto& value : values) archive_value(*this, value);
+    }
+  }
+  template <typename K, typename V>
+  void operator()(std::map<K, V>& values) {
+    values.clear();
+    for (auto left = read_list_length(1); left > 0; --left) {
+      K key;
+      archive_value(*this, key);
+      archive_value(*this, values[key]);
+    }
+  }
+
+  // Throws a bad-input error unless the whole file except its checksum was read.
+  void finish() const {
+    if (bytes_.bytes_left() != sizeof(std::uint64_t)) throw_damaged_file();
+  }
+  std::size_t offset() const { return bytes_.offset(); }
+
+ private:
+  [[noreturn]] void throw_damaged_file() const {
+    bad_input("{}: is damaged; start again with --overwrite", file_.path());
+  }
+  // Reads the length of a list. Throws a bad-input error if its elements exceed the file.
+  std::size_t read_list_length(std::size_t bytes) {
+    const auto number = bytes_.read<std::uint64_t>();
+    if (number > bytes_.bytes_left() / bytes) throw_damaged_file();
+    return static_cast<std::size_t>(number);
+  }
+
+  MappedFile file_;
+  ByteReader bytes_;
+};
+
+// Visits the fields of a struct in file order.
+template <typename Archive, typename... Fields>
+void archive_fields(Archive& archive, Fields&... values) {
+  (archive_value(archive, values), ...);
+}
+
+template <typename Archive, typename T>
+void archive_value(Archive& archive, T& value) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Plain, PositionSums>)
+    archive_fields(archive, value.n, value.t_mean, value.t_m2, value.u_mean, value.u_m2,
+                   value.tu_m2);
+  else if constexpr (std::is_same_v<Plain, HeadMoments>)
+    archive_fields(archive, value.heads, value.dim, value.pairs, value.positions, value.mean,
+                   value.m2, value.ct, value.cu, value.m3, value.m4, value.min, value.max,
+                   value.pair_abs, value.norm_mean, value.norm_max);
+  else if constexpr (std::is_same_v<Plain, BucketMoments>)
+    archive_fields(archive, value.heads, value.buckets, value.dim, value.n, value.mean, value.m2,
+                   value.cov);
+  else if constexpr (std::is_same_v<Plain, LayerMoments>)
+    archive_fields(archive, value.first, value.body, value.buckets);
+  else if constexpr (std::is_same_v<Plain, AttentionStatistics>)
+    archive_fields(archive, value.columns, value.layers, value.heads, value.buckets,
+                   value.documents, value.rows, value.sum, value.square, value.max_logit,
+                   value.row_square, value.document_square, value.document_cross,
+                   value.document_columns, value.document_counts, value.document_sum,
+                   value.document_sum_square, value.key_mass, value.key_observed);
+  else if constexpr (std::is_same_v<Plain, RetrievalTrial>)
+    archive_fields(archive, value.id, value.tokens, value.needle_begin, value.needle_end,
+                   value.greedy_match, value.counts, value.score);
+  else if constexpr (std::is_same_v<Plain, DocumentRecord>)
+    archive_fields(archive, value.row, value.attention.example_key, value.attention.tokens,
+                   value.attention.mean, value.attention.values, value.attention.key_sums);
+  else if constexpr (std::is_same_v<Plain, std::pair<VectorKind, VectorStage>>)
+    archive_fields(archive, value.first, value.second);
+  else if constexpr (std::is_same_v<Plain, Statistics>)
+    archive_fields(archive, value.metadata, value.configuration, value.max_length, value.heads,
+                   value.key_heads, value.dim, value.layers, value.ropes, value.rotary,
+                   value.windows, value.interleaved, value.moment_layers, value.moments,
+                   value.attention, value.retrieval);
+  else
+    archive(value);
+}
+
+// ---- Documents of all parts ----
+
 // Returns the path of a segment with another suffix, such as 00000007.state for 00000007.seg.
 std::string segment_path_with_suffix(const Journal& journal, const std::string& segment,
                                      const char* suffix) {
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }
 
-// Iterates over the documents of one part.
-class DocumentCursor {
- public:
-  explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
-
-  bool done() const { return !file_; }
-  std::int64_t row() const { return file_->next_row(); }
-  DocumentAttention take() {
-    auto document = file_->read_next();
-    if (file_->at_end()) open_next();
-    return document;
-  }
-
- private:
-  void open_next() {
-    file_.reset();
-    const auto& entries = journal_->entries();
-    while (!file_ && next_ < entries.size()) {
-      const auto path =
-          segment_path_with_suffix(*journal_, entries[next_++].segment, layout::kDocumentsSuffix);
-      if (path_exists(path)) file_.emplace(path);
-      if (file_ && file_->at_end()) file_.reset();
-    }
-  }
-
-  const Journal* journal_;
-  std::size_t next_ = 0;
-  std::optional<DocumentFileReader> file_;
-};
-
 class PartDocumentReader : public DocumentSource {
  public:
   explicit PartDocumentReader(const std::vector<Journal>& parts) {
-    for (const auto& part : parts) add(DocumentCursor(part));
+    for (const auto& part : parts) add({.journal = &part});
   }
 
   bool next(DocumentAttention& document) override {
     if (order_.empty()) return false;
     auto first = std::move(order_.extract(order_.begin()).mapped());
-    document = first.take();
+    document = first.file->read_next();
     add(std::move(first));
     return true;
   }
 
  private:
+  // Position in one part.
+  struct DocumentCursor {
+    const Journal* journal;
+    std::size_t next = 0;  // segment after `file`
+    std::optional<DocumentFileReader> file = {};
+  };
+
+  // Inserts the cursor into order_ by its next document, unless its part has no more documents.
   void add(DocumentCursor cursor) {
-    if (cursor.done()) return;
-    const auto row = cursor.row();
+    auto& file = cursor.file;
+    const auto& entries = cursor.journal->entries();
+    while ((!file || file->at_end()) && cursor.next < entries.size()) {
+      const auto path = segment_path_with_suffix(*cursor.journal, entries[cursor.next++].segment,
+                                                 layout::kDocumentsSuffix);
+      file.reset();
+      if (path_exists(path)) file.emplace(path);
+    }
+    if (!file || file->at_end()) return;
+    const auto row = file->next_row();
     order_.emplace(row, std::move(cursor));
   }
 
@@ -127,6 +285,48 @@ StatsRunState load_last_stats_state(const Journal& journal) {
 
 std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts) {
   return std::make_unique<PartDocumentReader>(parts);
+}
+
+void save_stats_state(const std::string& path, const StatsRunState& state) {
+  StateWriter writer(path);
+  writer(statistics_settings_to_json(state.statistics.settings).dump());
+  archive_value(writer, state.statistics);
+  archive_value(writer, state.shifts);
+  writer.finish();
+}
+
+StatsRunState load_stats_state(const std::string& path) {
+  StateReader reader(path);
+  StatsRunState state;
+  std::string settings;
+  reader(settings);
+  archive_value(reader, state.statistics);
+  archive_value(reader, state.shifts);
+  reader.finish();
+  state.statistics.settings = statistics_settings_from_json(parse_json(settings, path), path);
+  return state;
+}
+
+void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents) {
+  StateWriter writer(path);
+  archive_value(writer, documents);
+  writer.finish();
+}
+
+DocumentFileReader::DocumentFileReader(const std::string& path) : path_(path) {
+  StateReader reader(path);
+  reader(left_);
+  offset_ = reader.offset();
+  if (left_ > 0) reader(row_);
+}
+
+DocumentAttention DocumentFileReader::read_next() {
+  StateReader reader(path_, offset_);
+  DocumentRecord document;
+  archive_value(reader, document);
+  offset_ = reader.offset();
+  if (--left_ > 0) reader(row_);
+  return std::move(document.attention);
 }
 
 }  // namespace qkscope

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
@@ -13,12 +12,6 @@ namespace qkscope {
 namespace {
 
 constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, unit of the fixed-point key sums
-
-ActivationBuffer activation_buffer_of_kind(VectorKind kind) {
-  return kind == VectorKind::query ? ActivationBuffer::q
-         : kind == VectorKind::key ? ActivationBuffer::k
-                                   : ActivationBuffer::v;
-}
 
 }  // namespace
 
@@ -41,7 +34,7 @@ class StatsPass::Moments : public MomentConsumer {
   bool has_shift() const { return !request_.shift->empty(); }
   void begin_batch() { next_ = 0; }
   void accumulate_batch() {
-    pass_.backend_->add_moments(activation_buffer_of_kind(kind_), request_, *this);
+    pass_.backend_->add_moments(kVectorBuffers[static_cast<std::size_t>(kind_)], request_, *this);
   }
 
   void add(const LayerMoments& part) override {
@@ -171,7 +164,11 @@ class StatsPass::Attention : public AttentionConsumer {
     const auto rows = to_double(record.tokens);
     for (std::size_t c = 0; c < whole.size(); ++c)
       record.mean[as_index(cell) * whole.size() + c] = whole[c] / rows;
-    const auto keys = key_sums(part, document, head);
+    std::vector<double> keys;  // attention mass of each key of the document
+    const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
+    if (!part.key_sums.empty())
+      for (std::int64_t j = sequence.begin; j < sequence.begin + sequence.length; ++j)
+        keys.push_back(to_double(part.key_sums[as_index(j * part.heads + head)]) * kKeyUnit);
     const auto count = a.document_columns.size();
     const std::span values(record.values.data() + as_index(cell) * count, count);
     fill_document_columns(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole,
@@ -182,16 +179,6 @@ class StatsPass::Attention : public AttentionConsumer {
       a.document_sum_square[as_index(cell) * count + c] += values[c] * values[c];
     }
     if (!keys.empty()) add_keys(cell, document, head, keys);
-  }
-
-  std::vector<double> key_sums(const LayerAttentionSums& part, std::int64_t document,
-                               std::int64_t head) const {
-    std::vector<double> values;
-    if (part.key_sums.empty()) return values;
-    const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
-    for (std::int64_t j = sequence.begin; j < sequence.begin + sequence.length; ++j)
-      values.push_back(to_double(part.key_sums[as_index(j * part.heads + head)]) * kKeyUnit);
-    return values;
   }
 
   void add_keys(std::int64_t cell, std::int64_t document, std::int64_t head,
@@ -277,47 +264,26 @@ void StatsPass::begin_batch(const PreparedBatch& prepared) {
   prepared_ = &prepared;
   for (const auto& moments : moments_) moments->begin_batch();
   documents_.clear();
-  if (wants_attention()) make_document_records();
-}
-
-std::vector<DocumentRecord> StatsPass::finish_batch() {
-  if (wants_attention()) count_documents_and_rows();
-  return std::move(documents_);
-}
-
-bool StatsPass::has_fixed_shifts() const {
-  return plan_.run.backend.device.kind == Device::Kind::cpu ||
-         std::ranges::all_of(moments_, [](const auto& moments) { return moments->has_shift(); });
-}
-
-void StatsPass::make_document_records() {
+  if (!wants_attention()) return;
   const auto& a = state_.statistics.attention;
   const auto cells = as_index(a.layers * a.heads);
   pairs_.clear();
-  for (std::size_t d = 0; d < prepared_->sequence.size(); ++d) {
-    const auto& example = prepared_->examples[prepared_->sequence[d]];
-    DocumentRecord record;
+  for (const auto sequence : prepared.sequence) {
+    const auto& example = prepared.examples[sequence];
+    auto& record = documents_.emplace_back();
     record.row = example.record.row;
     record.attention.example_key = example.record.key;
     record.attention.tokens = example.record.tokens;
     record.attention.mean.resize(cells * a.columns.size());
-    record.attention.values.resize(cells * a.document_columns.size(),
-                                   std::numeric_limits<double>::quiet_NaN());
+    record.attention.values.resize(cells * a.document_columns.size(), kNan);
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
-    documents_.push_back(std::move(record));
     pairs_.push_back(count_token_pattern_pairs(example.ids));
   }
 }
 
-std::int64_t StatsPass::count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const {
-  const auto& request = attention_request_;
-  const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
-  return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
-}
-
-// Adds the counts that all heads share.
-void StatsPass::count_documents_and_rows() {
-  auto& a = state_.statistics.attention;
+std::vector<DocumentRecord> StatsPass::finish_batch() {
+  if (!wants_attention()) return std::move(documents_);
+  auto& a = state_.statistics.attention;  // counts that all heads share
   for (const auto& document : documents_) {
     const auto length = document.attention.tokens;
     ++a.documents;
@@ -330,6 +296,18 @@ void StatsPass::count_documents_and_rows() {
     for (std::size_t c = 0; c < a.document_columns.size(); ++c)
       if (!std::isnan(document.attention.values[c])) ++a.document_counts[c];
   }
+  return std::move(documents_);
+}
+
+bool StatsPass::has_fixed_shifts() const {
+  return plan_.run.backend.device.kind == Device::Kind::cpu ||
+         std::ranges::all_of(moments_, [](const auto& moments) { return moments->has_shift(); });
+}
+
+std::int64_t StatsPass::count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const {
+  const auto& request = attention_request_;
+  const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
+  return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
 }
 
 void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
@@ -350,7 +328,18 @@ void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
 void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
   const auto index = layer_index(layer);
-  if (plan_.config.stats.exact_rows > 0) add_exact_key_counts(backend, index);
+  const auto& sequences = prepared_->batch.sequences;
+  std::int64_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
+  const auto rows = plan_.config.stats.exact_rows;
+  for (std::size_t d = 0; rows > 0 && d < sequences.size(); ++d) {
+    ExactKeyCounts counts{d, index,
+                          measure_attention_concentration(backend, sequences[d], longest, rows)};
+    if (buffered_ != nullptr)
+      buffered_->exact.push_back(std::move(counts));
+    else
+      store_exact_key_counts(counts);
+  }
   attention_[as_index(index)]->accumulate_batch();
 }
 
@@ -378,21 +367,6 @@ void StatsPass::add_mean_attention_areas(std::size_t document, std::int64_t inde
         areas_[as_index(index)].compute(queries.subspan(as_index(head) * dim, dim),
                                         keys.subspan(as_index(head / group) * dim, dim));
   });
-}
-
-void StatsPass::add_exact_key_counts(Backend& backend, std::int64_t index) {
-  const auto& sequences = prepared_->batch.sequences;
-  std::int64_t longest = 0;
-  for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
-  for (std::size_t d = 0; d < sequences.size(); ++d) {
-    ExactKeyCounts rows{d, index,
-                        measure_attention_concentration(backend, sequences[d], longest,
-                                                        plan_.config.stats.exact_rows)};
-    if (buffered_ != nullptr)
-      buffered_->exact.push_back(std::move(rows));
-    else
-      store_exact_key_counts(rows);
-  }
 }
 
 // Stores the integer key counts in the last columns of the per-document values.

@@ -108,6 +108,10 @@ struct ExactKeyCounts {
   std::vector<std::vector<double>> heads;
 };
 
+// In the order of VectorKind.
+inline constexpr std::array kVectorBuffers = {ActivationBuffer::q, ActivationBuffer::k,
+                                              ActivationBuffer::v};
+
 // Statistics of one batch, buffered until all earlier batches have been added to the state.
 struct BatchStatistics {
   std::vector<std::pair<std::size_t, LayerMoments>> moments;          // with an index into moments_
@@ -152,16 +156,13 @@ class StatsPass : public LayerStatistics {
   class Attention;  // groups B and C of one layer
 
   void add_moments(VectorStage stage, std::int64_t layer);
-  void make_document_records();
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
   // Returns the number of query rows of a document in a position bucket.
   std::int64_t count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const;
   // Returns the per-document values of one layer and head, shape (document columns).
   double* document_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);
   void add_mean_attention_areas(std::size_t document, std::int64_t layer_index);
-  void add_exact_key_counts(Backend& backend, std::int64_t layer_index);
   void store_exact_key_counts(const ExactKeyCounts& rows);
-  void count_documents_and_rows();
 
   const StatsRunPlan& plan_;
   StatsRunState& state_;
@@ -194,7 +195,6 @@ class ExternalEngineObserver : public Observer {
  private:
   using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
 
-  void add_layer(std::int64_t layer, const Vectors& vectors);
   // Width of the vectors that the engine passes.
   std::int64_t vector_width(std::size_t kind) const {
     return kind == 2 ? d_value_ : model_.config.d_head;

@@ -20,13 +20,7 @@
 namespace qkscope {
 namespace {
 
-constexpr char kScalesFile[] = "kv_scales.safetensors";
-constexpr char kFiltersFile[] = "model.safetensors";
 constexpr char kFilters[] = "q_filters";
-
-std::string export_file_path(const std::string& path, const char* name) {
-  return is_folder(path) ? path + "/" + name : path;
-}
 
 // Returns the key scale of a layer. Tensor names may have any prefix before "layers".
 ConstTensorView find_key_scale(const SafetensorsFile& file, std::int64_t layer) {
@@ -44,13 +38,8 @@ bool is_selected(const std::vector<T>& list, T value) {  // an empty list means 
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
-// Whether vectors are the same before and after RoPE: no RoPE and no query scaling.
-bool unchanged_by_rope(const ModelConfig& model, VectorKind kind, std::int64_t layer) {
-  const bool scaled = kind == VectorKind::query && model.query_scaling.has_value();
-  return model.rope(layer) == nullptr && !scaled;
-}
-
-void check_layers(const StatisticsSettings& settings, const ModelConfig& model) {
+void check_settings(const StatisticsSettings& settings, const ModelConfig& model) {
+  require_equal_heads(model, "statistics");
   if (settings.layers)
     for (const auto layer : *settings.layers)
       if (layer < 0 || layer >= model.n_layers)
@@ -64,11 +53,6 @@ void check_layers(const StatisticsSettings& settings, const ModelConfig& model) 
       bad_input("stats.columns: layer {} has no attention; layers with attention are {}", layer,
                 list_layers(model, true));
   }
-}
-
-void check_settings(const StatisticsSettings& settings, const ModelConfig& model) {
-  require_equal_heads(model, "statistics");
-  check_layers(settings, model);
   if (!settings.moments && !settings.near_keys && settings.retrieval.empty())
     bad_input("stats.groups: nothing is asked for; expected A, B or C, or stats.retrieval");
   if (std::ranges::find(settings.bucket_covariance, VectorKind::value) !=
@@ -95,43 +79,25 @@ void exclude_values_of_other_width(StatisticsSettings& settings, std::int64_t d_
   settings.kinds = {VectorKind::query, VectorKind::key};
 }
 
-// External engines provide q and k after RoPE only and run no retrieval trials.
-void drop_settings_engine_lacks(StatisticsSettings& settings, const EngineModel& model) {
-  if (!settings.retrieval.empty())
-    bad_input("stats.retrieval: trials need the native engine; leave it out for {}", model.engine);
-  if (!is_selected(settings.stages, VectorStage::post))
-    bad_input("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
-  settings.stages = {VectorStage::post};
-  exclude_values_of_other_width(settings, model.d_value, model.config.d_head);
-}
-
-// Returns the RoPE metadata of a capture, with the resolved frequencies added.
-std::string rope_with_frequencies(const std::string& text, const RopeConfig* rope,
-                                  std::int64_t length) {
-  if (rope == nullptr) return text;
-  auto json = parse_json(text, "RoPE");
-  const auto frequencies = rope_frequencies(*rope, length);
-  json["inv_freq"] = frequencies.inverse;
-  json["attention_scaling"] = frequencies.attention_factor;
-  return json.dump();
-}
-
 void describe_layers(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
-    const auto* rope = run.model.rope(layer);
     // A head group in the manifest holds the metadata that a capture writes for the layer.
     const auto group = std::ranges::find_if(run.manifest.groups,
                                             [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
-    if (run.engine) {
-      const auto& own = run.engine->model().ropes[as_index(layer)];
-      auto json = own.dim > 0 ? parse_json(own.description, "RoPE") : Json();
-      if (own.dim > 0) json["inv_freq"] = own.inv_freq;
-      statistics.ropes.push_back(own.dim > 0 ? json.dump() : own.description);
-      statistics.rotary.push_back(own.dim);
-    } else {
-      statistics.ropes.push_back(rope_with_frequencies(group->rope, rope, statistics.max_length));
-      statistics.rotary.push_back(rope == nullptr ? 0 : rope->dim);
+    auto& text = statistics.ropes.emplace_back(group->rope);
+    const auto* rope = run.engine ? nullptr : run.model.rope(layer);
+    const auto* own = run.engine ? &run.engine->model().ropes[as_index(layer)] : nullptr;
+    statistics.rotary.push_back(own != nullptr ? own->dim : rope != nullptr ? rope->dim : 0);
+    if (rope != nullptr || statistics.rotary.back() > 0) {
+      auto json = parse_json(text, "RoPE");
+      if (own != nullptr) json["inv_freq"] = own->inv_freq;
+      if (rope != nullptr) {
+        const auto frequencies = rope_frequencies(*rope, statistics.max_length);
+        json["inv_freq"] = frequencies.inverse;
+        json["attention_scaling"] = frequencies.attention_factor;
+      }
+      text = json.dump();
     }
     statistics.windows.push_back(group->window.value_or(0));
   }
@@ -203,31 +169,23 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
   return settings;
 }
 
-template <typename T>
-std::int64_t memory_bytes_of(const std::vector<T>& values) {
-  return std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
-}
-
-std::int64_t memory_bytes_of(const HeadMoments& m) {
-  return memory_bytes_of(m.mean) + memory_bytes_of(m.m2) + memory_bytes_of(m.ct) +
-         memory_bytes_of(m.cu) + memory_bytes_of(m.m3) + memory_bytes_of(m.m4) +
-         memory_bytes_of(m.min) + memory_bytes_of(m.max) + memory_bytes_of(m.pair_abs) +
-         memory_bytes_of(m.norm_mean) + memory_bytes_of(m.norm_max);
-}
-
-std::int64_t memory_bytes_of(const LayerMoments& m) {
-  return memory_bytes_of(m.first) + memory_bytes_of(m.body) + memory_bytes_of(m.buckets.mean) +
-         memory_bytes_of(m.buckets.m2) + memory_bytes_of(m.buckets.cov);
+// Size in bytes of the elements of several vectors.
+template <typename... T>
+std::int64_t memory_bytes_of(const std::vector<T>&... values) {
+  return (std::int64_t{0} + ... + (std::ssize(values) * static_cast<std::int64_t>(sizeof(T))));
 }
 
 std::int64_t state_bytes(const Statistics& statistics) {
   const auto& a = statistics.attention;
-  auto bytes = memory_bytes_of(a.sum) + memory_bytes_of(a.square) +
-               memory_bytes_of(a.document_square) + memory_bytes_of(a.document_cross) +
-               memory_bytes_of(a.document_sum) + memory_bytes_of(a.document_sum_square) +
-               memory_bytes_of(a.key_mass) + memory_bytes_of(a.key_observed);
+  auto bytes = memory_bytes_of(a.sum, a.square, a.document_square, a.document_cross, a.document_sum,
+                               a.document_sum_square, a.key_mass, a.key_observed);
   for (const auto& [key, layers] : statistics.moments)
-    for (const auto& moments : layers) bytes += memory_bytes_of(moments);
+    for (const auto& layer : layers) {
+      bytes += memory_bytes_of(layer.buckets.mean, layer.buckets.m2, layer.buckets.cov);
+      for (const auto* m : {&layer.first, &layer.body})
+        bytes += memory_bytes_of(m->mean, m->m2, m->ct, m->cu, m->m3, m->m4, m->min, m->max,
+                                 m->pair_abs, m->norm_mean, m->norm_max);
+    }
   return bytes;
 }
 
@@ -252,7 +210,7 @@ void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRu
 
 // Returns scales of shape (layers, key heads); a scale per tensor is repeated for every head.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
-  const SafetensorsFile file(key_scales_path(path));
+  const SafetensorsFile file(export_file_path(path, kKeyScalesFile));
   std::vector<float> scales;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
     const auto scale = find_key_scale(file, layer);
@@ -271,7 +229,7 @@ std::vector<float> read_key_scales(const std::string& path, const ModelConfig& m
 
 // Returns filters of shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
-  const SafetensorsFile file(key_filters_path(path));
+  const SafetensorsFile file(export_file_path(path, kKeyFiltersFile));
   if (!file.header().tensors.contains(kFilters))
     bad_input("{}: has no tensor {}; expected a q-filters export", file.path(), kFilters);
   const auto filters = file.tensor(kFilters);
@@ -285,12 +243,8 @@ std::vector<float> read_key_filters(const std::string& path, const ModelConfig& 
 
 }  // namespace
 
-std::string key_scales_path(const std::string& path) {
-  return export_file_path(path, kScalesFile);
-}
-
-std::string key_filters_path(const std::string& path) {
-  return export_file_path(path, kFiltersFile);
+std::string export_file_path(const std::string& path, const char* name) {
+  return is_folder(path) ? path + "/" + name : path;
 }
 
 Json effective_stats_config(const StatsConfig& config) {
@@ -309,7 +263,9 @@ bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
   if (kind == VectorKind::value) return false;
   // Covariances per bucket exist only after RoPE, so moments before RoPE cannot replace them.
   if (!s.bucket_covariance.empty() && is_selected(s.bucket_covariance, kind)) return true;
-  return !(is_selected(s.stages, VectorStage::pre) && unchanged_by_rope(run.model, kind, layer));
+  // Without RoPE and query scaling, vectors are the same before and after RoPE.
+  const bool scaled = kind == VectorKind::query && run.model.query_scaling.has_value();
+  return scaled || run.model.rope(layer) != nullptr || !is_selected(s.stages, VectorStage::pre);
 }
 
 MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) const {
@@ -339,10 +295,18 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   auto& settings = plan.config.stats;
   check_settings(settings, plan.run.model);
   settings = with_bucket_size(config);
-  if (plan.run.engine)
-    drop_settings_engine_lacks(settings, plan.run.engine->model());
-  else
-    exclude_values_of_other_width(settings, plan.run.model.d_value(), plan.run.model.d_head);
+  auto d_value = plan.run.model.d_value();
+  if (plan.run.engine) {  // provides q and k after RoPE only and runs no retrieval trials
+    const auto& model = plan.run.engine->model();
+    if (!settings.retrieval.empty())
+      bad_input("stats.retrieval: trials need the native engine; leave it out for {}",
+                model.engine);
+    if (!is_selected(settings.stages, VectorStage::post))
+      bad_input("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
+    settings.stages = {VectorStage::post};
+    d_value = model.d_value;
+  }
+  exclude_values_of_other_width(settings, d_value, plan.run.model.d_head);
   auto& manifest = plan.run.manifest;
   manifest.identity = replace_capture_by_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));

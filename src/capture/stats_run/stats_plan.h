@@ -45,9 +45,10 @@ void fill_post_moments_of_nope_layers(Statistics& statistics);
 
 // ---- Exports (docs/how-to/exports.md) that statistics over all keys (group C) read as input ----
 
-// Returns the file of an fp8-kv or q-filters export, given its folder or the file.
-std::string key_scales_path(const std::string& path);
-std::string key_filters_path(const std::string& path);
+inline constexpr char kKeyScalesFile[] = "kv_scales.safetensors";  // of an fp8-kv export
+inline constexpr char kKeyFiltersFile[] = "model.safetensors";     // of a q-filters export
+// Returns the file of an export, given its folder or the file.
+std::string export_file_path(const std::string& path, const char* name);
 
 // ---- Retrieval scores: which heads copy an answer from a needle in a long text
 

@@ -41,8 +41,10 @@ Manifest make_stats_manifest(const StatsRunPlan& plan) {
     manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
   };
   if (!stats.retrieval.empty()) add("retrieval", stats.retrieval);
-  if (!stats.fp8_scales.empty()) add("fp8_scales", key_scales_path(stats.fp8_scales));
-  if (!stats.q_filters.empty()) add("q_filters", key_filters_path(stats.q_filters));
+  if (!stats.fp8_scales.empty())
+    add("fp8_scales", export_file_path(stats.fp8_scales, kKeyScalesFile));
+  if (!stats.q_filters.empty())
+    add("q_filters", export_file_path(stats.q_filters, kKeyFiltersFile));
   return manifest;
 }
 
@@ -67,14 +69,6 @@ Statistics merge_part_sums(const std::vector<Journal>& parts) {
   update_position_sums(statistics);
   fill_post_moments_of_nope_layers(statistics);
   return statistics;
-}
-
-void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts) {
-  const auto statistics = merge_part_sums(parts);
-  const auto documents = open_part_documents(parts);
-  write_final_statistics(root, statistics, *documents, [&](ExamplesWriter& writer) {
-    for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
-  });
 }
 
 StatsPass::RunWithStatistics make_pass_runner(Backend& backend) {
@@ -131,23 +125,19 @@ class StatisticsRun {
     auto run = make_statistics_part_run(plan_, options_);
     run.check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); };
     PartSession session(std::move(run));
-    if (session.is_open()) write_part(session.journal());
-    copy_run_totals(result_, session.finish());
+    if (session.is_open() && capture_ != nullptr) {
+      CaptureStatistics statistics(plan_, options_.shard, session.journal());
+      captured_ = run_capture(capture_->plan, capture_->options, &statistics);
+      result_.load_seconds = captured_->load_seconds;
+      result_.forward_seconds = captured_->forward_seconds;
+    }
+    if (session.is_open() && !stopped()) accumulate(session.journal());
+    copy_run_totals(result_, session.finish(assemble_statistics));
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
   }
 
  private:
-  void write_part(Journal& journal) {
-    if (capture_ != nullptr) {
-      CaptureStatistics statistics(plan_, options_.shard, journal);
-      captured_ = run_capture(capture_->plan, capture_->options, &statistics);
-      result_.load_seconds = captured_->load_seconds;
-      result_.forward_seconds = captured_->forward_seconds;
-    }
-    if (!journal.is_complete() && !stopped()) accumulate(journal);
-  }
-
   void accumulate(Journal& journal) {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
@@ -291,6 +281,14 @@ void copy_run_totals(StatsResult& result, const PartRunResult& run) {
   result.tokens = run.tokens;
 }
 
+void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts) {
+  const auto statistics = merge_part_sums(parts);
+  const auto documents = open_part_documents(parts);
+  write_final_statistics(root, statistics, *documents, [&](ExamplesWriter& writer) {
+    for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
+  });
+}
+
 PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options) {
   const auto& data_root = plan.config.run.output.data_root;
   if (!parse_store_address(data_root)) refuse_finished_capture(data_root);
@@ -301,8 +299,7 @@ PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& o
           .shard = options.shard,
           .overwrite = options.overwrite,
           .quiet = options.quiet,
-          .check_inputs = [] {},
-          .assemble = assemble_statistics};
+          .check_inputs = [] {}};
 }
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,

@@ -66,6 +66,8 @@ struct SharedPassCapture {
   CaptureOptions options;
 };
 PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
+// An AssembleParts function: merges the sums of all parts and writes the final files.
+void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts);
 void copy_run_totals(StatsResult& result, const PartRunResult& run);
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,

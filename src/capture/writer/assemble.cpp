@@ -213,43 +213,34 @@ void CaptureAssembler::announce_segment(const JournalEntry& entry) {
 void CaptureAssembler::run_background_assembly() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
-    while (wait_for_segment()) {
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        more_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+        if (ending_) return;
+        parts_.front().add_entry_without_writing(waiting_.front());
+        waiting_.pop_front();
+      }
       verify_new_segments(verified_);
       make_folder();
-      append_newest_segment();
+      // Skips files with too many row groups, and all remaining files once background work is
+      // stopped; finish() appends the skipped rows.
+      SegmentCache segments(parts_, 1);
+      std::atomic<std::size_t> next = 0;
+      const auto append = [&] {
+        for (auto i = next++; i < background_jobs_ && !ending_; i = next++)
+          if (jobs_[i].rows() < background_row_limit_) jobs_[i].append_new_rows(folder_, segments);
+      };
+      std::vector<std::future<void>> others;
+      for (int i = 1; i < thread_count() / 2; ++i) others.push_back(run_in_background(append));
+      append();
+      for (auto& other : others) other.get();
     }
   } catch (const std::exception& error) {
     // After an error, finish() redoes all the work and reports the error if it persists.
     log::debug("files are not made ahead any more: {}", error.what());
     for (auto& job : jobs_) job.discard();
   }
-}
-
-// Blocks until a segment is available. Returns false if background work was stopped.
-bool CaptureAssembler::wait_for_segment() {
-  std::unique_lock lock(mutex_);
-  more_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
-  if (ending_) return false;
-  parts_.front().add_entry_without_writing(waiting_.front());
-  waiting_.pop_front();
-  return true;
-}
-
-// Appends the rows of the newest segment to the head files of the background jobs. Skips files with
-// too many row groups, and all remaining files once background work is stopped; finish() appends
-// the skipped rows.
-void CaptureAssembler::append_newest_segment() {
-  SegmentCache segments(parts_, 1);
-  std::atomic<std::size_t> next = 0;
-  const auto append = [&] {
-    for (auto i = next++; i < background_jobs_ && !ending_; i = next++) {
-      if (jobs_[i].rows() < background_row_limit_) jobs_[i].append_new_rows(folder_, segments);
-    }
-  };
-  std::vector<std::future<void>> others;
-  for (int i = 1; i < thread_count() / 2; ++i) others.push_back(run_in_background(append));
-  append();
-  for (auto& other : others) other.get();
 }
 
 void CaptureAssembler::stop_background_assembly() {
@@ -287,7 +278,10 @@ void CaptureAssembler::finish(bool quiet) {
     const FileBudget open;
     SegmentCache segments(parts_, open.segments);
     summary.buckets = write_heads(segments, open.threads, quiet);
-    summary.examples = write_examples(segments);
+    ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile, manifest.row_group_size);
+    OrderedExampleReader examples(segments);
+    for (; examples.next(); ++summary.examples) writer.append(examples.example());
+    writer.finish();
   }
   summary.files = list_files(folder_);
   log_step("all files are listed");
@@ -325,18 +319,8 @@ BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t t
   return counts;
 }
 
-std::int64_t CaptureAssembler::write_examples(SegmentCache& segments) const {
-  ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile,
-                        parts_.front().manifest().row_group_size);
-  std::int64_t count = 0;
-  OrderedExampleReader examples(segments);
-  for (; examples.next(); ++count) writer.append(examples.example());
-  writer.finish();
-  return count;
-}
-
 CapturePart::CapturePart(const WriterPlan& plan, PartRun run)
-    : quiet_(run.quiet), session_(add_assembly_steps(std::move(run))) {
+    : quiet_(run.quiet), session_(std::move(run)) {
   if (!session_.is_open()) return;
   auto& journal = session_.journal();
   assembler_ = std::make_unique<CaptureAssembler>(session_.root(), std::vector{journal});
@@ -349,15 +333,6 @@ CapturePart::~CapturePart() {
   assembler_.reset();  // deletes unfinished files while the data root is locked
 }
 
-PartRun CapturePart::add_assembly_steps(PartRun run) {
-  run.assemble = [this](const DataRoot& root, std::vector<Journal> parts) {
-    const auto assembler = assembler_ ? std::move(assembler_)
-                                      : std::make_unique<CaptureAssembler>(root, std::move(parts));
-    assembler->finish(quiet_);
-  };
-  return run;
-}
-
 void CapturePart::close(bool all) {
   writer_->flush();
   if (all) session_.journal().mark_complete();
@@ -366,7 +341,11 @@ void CapturePart::close(bool all) {
 PartRunResult CapturePart::finish() {
   writer_.reset();
   if (session_.is_open()) assembler_.reset();  // the part is incomplete
-  return session_.finish();
+  return session_.finish([this](const DataRoot& root, std::vector<Journal> parts) {
+    const auto assembler = assembler_ ? std::move(assembler_)
+                                      : std::make_unique<CaptureAssembler>(root, std::move(parts));
+    assembler->finish(quiet_);
+  });
 }
 
 }  // namespace qkscope

@@ -42,12 +42,9 @@ class CaptureAssembler {
   class HeadFiles;
 
   void run_background_assembly();
-  bool wait_for_segment();
-  void append_newest_segment();
   void stop_background_assembly();
   void make_folder();
   BucketCounts write_heads(SegmentCache& segments, std::size_t threads, bool quiet);
-  std::int64_t write_examples(SegmentCache& segments) const;
 
   DataRoot root_;
   std::string folder_;          // root_.final_folder()
@@ -69,7 +66,7 @@ class CaptureAssembler {
 // native captures, captures through external engines, and CaptureWriter.
 class CapturePart {
  public:
-  // Locks and opens the part. The plan must outlive this object. run.assemble is ignored.
+  // Locks and opens the part. The plan must outlive this object.
   CapturePart(const WriterPlan& plan, PartRun run);
   ~CapturePart();
 
@@ -86,8 +83,6 @@ class CapturePart {
   PartRunResult finish();
 
  private:
-  PartRun add_assembly_steps(PartRun run);
-
   bool quiet_;
   std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part
   PartSession session_;

@@ -45,14 +45,6 @@ void check_any_part_exists(const DataRoot& root, const RunKind& kind) {
               kind.noun, kind.command);
 }
 
-// Throws a bad-input error for parts of different runs, for example parts copied by hand.
-void check_parts_of_same_run(const DataRoot& root, const Journal& first, const Journal& part) {
-  const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
-  if (!difference.empty())
-    bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
-              part.folder(), difference);
-}
-
 // Opens the parts of all shards in order; they share one manifest object.
 std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& kind) {
   check_any_part_exists(root, kind);
@@ -70,8 +62,12 @@ std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& ki
       missing.push_back(
           fmt::format("{}/{} (unfinished, {} {})", index, count, part.examples(), kind.unit));
     if (!parts.empty() && missing.empty()) {
-      check_parts_of_same_run(root, parts.front(), part);
-      part.share_manifest_of(parts.front());
+      const auto& first = parts.front();
+      const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
+      if (!difference.empty())  // for example, parts copied by hand
+        bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
+                  part.folder(), difference);
+      part.share_manifest_of(first);
     }
     parts.push_back(std::move(part));
   }
@@ -104,7 +100,10 @@ PartSession::PartSession(PartRun run) : PartSession(std::move(run), UnopenedTag(
 }
 
 PartSession::~PartSession() {
-  if (!ended_) remove_unused_files();
+  if (ended_) return;
+  if (lock_) run_cleanup_logging_errors([&] { root_->remove_unused_part(run_.shard, *lock_); });
+  if (stored_ != nullptr)
+    run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
 }
 
 void PartSession::open() {
@@ -148,20 +147,32 @@ void PartSession::open_folder() {
     already_finished_ = true;
     return;
   }
-  open_part();
-}
-
-void PartSession::open_part() {
   if (stored_ != nullptr) stored_->download_part(run_.shard);
   journal_ = root_->open_part(run_.manifest, run_.shard);
   journal_->remove_unlisted_files();
   if (stored_ != nullptr) stored_->upload_new_journal_lines(*journal_, run_.shard);
 }
 
-PartRunResult PartSession::finish() {
+PartRunResult PartSession::finish(const AssembleParts& assemble) {
   PartRunResult result;
   if (already_finished_) result.outcome = RunOutcome::already_finished;
-  if (journal_) result = finish_part();
+  if (journal_) {
+    try {
+      run_.inputs.check_unchanged();
+    } catch (const Error&) {  // drop segments that were computed from changed inputs
+      StoredRun::delete_journal(*journal_);
+      throw;
+    }
+    add_totals(result, *journal_);
+    if (!journal_->is_complete()) {
+      result.outcome = RunOutcome::interrupted;
+    } else if (run_.shard.count > 1) {
+      result.outcome = RunOutcome::part_finished;
+      if (stored_ != nullptr) StoredRun::delete_journal(*journal_);
+    } else {
+      assemble_and_publish(*root_, {*journal_}, assemble, result);
+    }
+  }
   const bool uploaded = stored_ != nullptr && result.outcome == RunOutcome::part_finished;
   if (result.outcome == RunOutcome::interrupted || result.outcome == RunOutcome::already_finished ||
       uploaded)
@@ -172,32 +183,6 @@ PartRunResult PartSession::finish() {
     run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
   ended_ = true;
   return result;
-}
-
-PartRunResult PartSession::finish_part() {
-  try {
-    run_.inputs.check_unchanged();
-  } catch (const Error&) {  // drop segments that were computed from changed inputs
-    StoredRun::delete_journal(*journal_);
-    throw;
-  }
-  PartRunResult result;
-  add_totals(result, *journal_);
-  if (!journal_->is_complete()) {
-    result.outcome = RunOutcome::interrupted;
-  } else if (run_.shard.count > 1) {
-    result.outcome = RunOutcome::part_finished;
-    if (stored_ != nullptr) StoredRun::delete_journal(*journal_);
-  } else {
-    assemble_and_publish(*root_, {*journal_}, run_.assemble, result);
-  }
-  return result;
-}
-
-void PartSession::remove_unused_files() {
-  if (lock_) run_cleanup_logging_errors([&] { root_->remove_unused_part(run_.shard, *lock_); });
-  if (stored_ != nullptr)
-    run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
 }
 
 PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,

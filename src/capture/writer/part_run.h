@@ -14,21 +14,16 @@
 #include "base/io/file_list.h"
 #include "capture/format/data_root.h"
 #include "capture/format/journal.h"
+#include "qkscope/capture.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {
 
 class StoredRun;
 
-// Totals over the parts that were written, resumed or merged.
-struct PartRunResult {
-  RunOutcome outcome = RunOutcome::finished;
-  std::int64_t examples = 0;
-  std::int64_t rows = 0;
-  std::int64_t tokens = 0;
-  std::int64_t non_finite = 0;
-  double assembly_seconds = 0.0;  // writing and publishing the final files
-};
+// Outcome, totals over the parts that were written, resumed or merged, and assembly_seconds. The
+// caller measures the other times.
+using PartRunResult = CaptureResult;
 
 // Writes the final files of complete parts to root.final_folder(); PartRun publishes them.
 using AssembleParts = std::function<void(const DataRoot& root, std::vector<Journal> parts)>;
@@ -43,7 +38,6 @@ struct PartRun {
   bool quiet = false;
   // Throws if the inputs cannot be read. Called before --overwrite removes any file.
   std::function<void()> check_inputs;
-  AssembleParts assemble;
 };
 
 // Manages a part of a run from locking the folder to publishing the files. The caller appends
@@ -63,16 +57,13 @@ class PartSession {
 
   // If the part is complete and the run has no shards, assembles and publishes the final files.
   // Returns RunOutcome::interrupted for an incomplete part.
-  PartRunResult finish();
+  PartRunResult finish(const AssembleParts& assemble);
 
  private:
   struct UnopenedTag {};
   PartSession(PartRun run, UnopenedTag);
   void open();
   void open_folder();
-  void open_part();
-  PartRunResult finish_part();
-  void remove_unused_files();
 
   PartRun run_;
   std::unique_ptr<StoredRun> stored_;  // null for a folder

@@ -120,28 +120,22 @@ class CaptureObserver : public Observer {
         const auto vector = head_vector_at(vectors, row, head);
         if (all_finite(vector)) continue;
         ++count_.non_finite;
-        if (!plan_.keep_non_finite)
-          refuse_non_finite(group, static_cast<std::size_t>(head), example,
-                            positions[static_cast<std::size_t>(row)], vector);
+        if (plan_.keep_non_finite) continue;
+        const auto& heads = plan_.manifest.groups[group];
+        const auto dtype = dtype_name(plan_.backend.dtype);
+        const auto range =
+            plan_.backend.dtype == DType::f32
+                ? ""
+                : fmt::format(", or numbers left the range of {} (try --dtype float32)", dtype);
+        bad_input(
+            "layer {}, {} head {}, text {} (row {} of the dataset), position {}: the vector holds "
+            "{}; the weights or settings of the model are broken{}; --non-finite keep stores such "
+            "rows and counts them",
+            heads.layer, heads.kind == HeadKind::query ? "query" : "key",
+            heads.heads[static_cast<std::size_t>(head)], quote_text(example.source_id), example.row,
+            positions[static_cast<std::size_t>(row)],
+            *std::ranges::find_if_not(vector, [](float x) { return std::isfinite(x); }), range);
       }
-  }
-
-  [[noreturn]] void refuse_non_finite(std::size_t group, std::size_t head,
-                                      const ExampleRecord& example, std::int32_t position,
-                                      std::span<const float> vector) const {
-    const auto& heads = plan_.manifest.groups[group];
-    const auto dtype = plan_.backend.dtype;
-    const auto range = dtype == DType::f32
-                           ? ""
-                           : fmt::format(", or numbers left the range of {} (try --dtype float32)",
-                                         dtype_name(dtype));
-    const auto found = std::ranges::find_if_not(vector, [](float x) { return std::isfinite(x); });
-    bad_input(
-        "layer {}, {} head {}, text {} (row {} of the dataset), position {}: the vector holds {}; "
-        "the weights or settings of the model are broken{}; --non-finite keep stores such rows and "
-        "counts them",
-        heads.layer, heads.kind == HeadKind::query ? "query" : "key", heads.heads[head],
-        quote_text(example.source_id), example.row, position, *found, range);
   }
 
   const WriterPlan& plan_;

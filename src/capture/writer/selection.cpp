@@ -8,6 +8,7 @@
 
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/random.h"
 #include "engine/model/model_config.h"
@@ -180,29 +181,19 @@ std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char k
 PositionSampler::PositionSampler(const SamplerOptions& options)
     : options_(options), buckets_(options) {}
 
-float PositionSampler::keep_probability(std::int32_t bucket) const {
-  switch (options_.type) {
-    case SamplerType::log_uniform:
-      return std::min(1.0f, std::ldexp(static_cast<float>(options_.base_rate), -bucket));
-    case SamplerType::uniform:
-      return static_cast<float>(
-          std::min(1.0, options_.base_rate / static_cast<double>(options_.min_bucket_size)));
-    case SamplerType::all:
-      return 1.0f;
-  }
-  return 1.0f;
-}
-
 std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64_t length) const {
   std::vector<std::int32_t> positions;
   TorchRandom uniform(seed);
   std::int64_t bucket_end = 0;
-  float p = 0.0f;
+  float p = 0.0f;  // probability of keeping a position in the bucket
   for (std::int64_t i = 0; i < length; ++i) {
     if (i >= bucket_end) {
       const auto here = bucket_of(i);
       bucket_end = buckets_.positions(here).end;
-      p = keep_probability(here);
+      p = options_.type == SamplerType::log_uniform
+              ? std::min(1.0f, std::ldexp(static_cast<float>(options_.base_rate), -here))
+              : static_cast<float>(
+                    std::min(1.0, options_.base_rate / to_double(options_.min_bucket_size)));
     }
     if (options_.type == SamplerType::all || uniform() < p)
       positions.push_back(static_cast<std::int32_t>(i));

@@ -44,7 +44,6 @@ class PositionSampler {
   explicit PositionSampler(const SamplerOptions& options);
 
   std::int32_t bucket_of(std::int64_t position) const { return buckets_.bucket_of(position); }
-  float keep_probability(std::int32_t bucket) const;  // of keeping a position in this bucket
 
   // Returns the sampled positions in [0, length), ascending. If there are more than max_rows, keeps
   // those with the smallest hash of seed and position, so that the result is deterministic.

@@ -161,7 +161,7 @@ void for_each_batch_of_ids(const StringList& ids, Run run) {
 }
 
 // Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
-// ended; a `held` job waits for release_jobs(). Throws a failure error if the Slurm controller
+// ended; a `held` job waits for 'scontrol release'. Throws a failure error if the Slurm controller
 // cannot be reached, and a bad-input error if Slurm refuses the job.
 std::string submit_script(const std::string& file, const StringList& after, bool held) {
   StringList command = {"sbatch", "--parsable"};
@@ -176,24 +176,11 @@ std::string submit_script(const std::string& file, const StringList& after, bool
   return id;
 }
 
-void release_jobs(const StringList& ids) {
-  for_each_batch_of_ids(ids, [](const StringList& some) {
-    run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
-              "the jobs cannot be released");
-  });
-}
-
 void cancel_jobs(const StringList& ids) {
   for_each_batch_of_ids(ids, [](StringList some) {
     some.insert(some.begin(), {"scancel", "--quiet"});
     run_slurm(some, "the jobs cannot be cancelled");
   });
-}
-
-// Returns how many seconds before the time limit Slurm sends USR1: at most a quarter of the limit.
-std::int64_t signal_lead_seconds(const std::string& time) {
-  constexpr std::int64_t kMost = 120;
-  return time.empty() ? kMost : std::clamp<std::int64_t>(parse_time_limit(time) / 4, 1, kMost);
 }
 
 // Writes the #SBATCH lines of a script. Paths are quoted, because they may contain spaces.
@@ -214,7 +201,9 @@ std::string sbatch_directives(const BatchScriptTask& task, const SlurmOptions& o
   if (!options.memory.empty()) add("--mem=" + options.memory);
   if (!options.time.empty()) add("--time=" + options.time);
   add("--requeue");
-  add(fmt::format("--signal=B:USR1@{}", signal_lead_seconds(options.time)));
+  // USR1 comes 120 seconds before the time limit, but at most a quarter of the limit before it.
+  const auto quarter = options.time.empty() ? 120 : parse_time_limit(options.time) / 4;
+  add(fmt::format("--signal=B:USR1@{}", std::clamp<std::int64_t>(quarter, 1, 120)));
   return lines;
 }
 
@@ -242,37 +231,6 @@ void cancel_interrupted_submission(const SubmissionFolder& folder, const std::st
       "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
       "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",
       path, tasks.size(), first.job, job->name, first.state, first.job);
-}
-
-// Submits all jobs, then releases the jobs without dependencies: no job starts before the release.
-void submit_all(const ClusterPlan& plan, const SubmissionFolder& folder,
-                const std::atomic<bool>* stop, SlurmSubmission& submission) {
-  std::vector<std::string> held;
-  for (const auto& job : plan.jobs) {
-    if (stop != nullptr && stop->load()) failure("stopped");
-    std::vector<std::string> after;
-    for (const auto earlier : job.after) after.push_back(submission.jobs[earlier].id);
-    const auto id = submit_script(folder.script_path(job.name), after, after.empty());
-    if (after.empty()) held.push_back(id);
-    submission.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
-    folder.write(submission);  // after a kill here the next submission cancels the held jobs
-  }
-  release_jobs(held);
-}
-
-// Cancels the submitted jobs, then rethrows `error` with the outcome added to its message.
-[[noreturn]] void cancel_jobs_and_rethrow(const Error& error, const std::vector<std::string>& ids) {
-  auto result =
-      fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());
-  if (ids.empty()) result = "nothing was submitted";
-  try {
-    cancel_jobs(ids);
-  } catch (const Error& again) {
-    result = fmt::format(
-        "{} jobs before it are held and could not be cancelled ({}): the next submission does it",
-        ids.size(), again.what());
-  }
-  throw Error(error.kind(), fmt::format("{}; {}", error.what(), result));
 }
 
 }  // namespace
@@ -442,9 +400,34 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     SlurmSubmission submission{.shards = plan.shards, .jobs = {}, .runs = {}};
     for (const auto& run : plan.runs) submission.runs.push_back(planned_run_size(run));
     try {
-      submit_all(plan, folder, stop, submission);
+      StringList held;  // jobs without dependencies: no job starts before their release
+      for (const auto& job : plan.jobs) {
+        if (stop != nullptr && stop->load()) failure("stopped");
+        StringList after;
+        for (const auto earlier : job.after) after.push_back(submission.jobs[earlier].id);
+        const auto id = submit_script(folder.script_path(job.name), after, after.empty());
+        if (after.empty()) held.push_back(id);
+        submission.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
+        folder.write(submission);  // after a kill here the next submission cancels the held jobs
+      }
+      for_each_batch_of_ids(held, [](const StringList& some) {
+        run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
+                  "the jobs cannot be released");
+      });
     } catch (const Error& error) {
-      cancel_jobs_and_rethrow(error, submission.job_ids());
+      const auto ids = submission.job_ids();
+      auto result =
+          fmt::format("the {} jobs before it are cancelled, nothing is submitted", ids.size());
+      if (ids.empty()) result = "nothing was submitted";
+      try {
+        cancel_jobs(ids);
+      } catch (const Error& again) {
+        result = fmt::format(
+            "{} jobs before it are held and could not be cancelled ({}): the next submission does "
+            "it",
+            ids.size(), again.what());
+      }
+      throw Error(error.kind(), fmt::format("{}; {}", error.what(), result));
     }
     submission.complete = true;
     folder.write(submission);

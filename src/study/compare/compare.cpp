@@ -42,19 +42,34 @@ struct MatchedRun {
   std::optional<RunTables> run;  // nullopt: no such run here
 };
 
-// Returns `name`. Throws a bad-input error if the published numbers of `file` do not contain it.
-std::string require_published_subject(const std::string& name, const Names& subjects,
-                                      const std::string& file) {
-  if (contains_name(subjects, name)) return name;
-  const auto near = closest_spelling(name, subjects);
-  bad_input("--as {}: {} has no such name{}; there are {}", quote_text(name), file,
-            near.empty() ? "" : fmt::format("; did you mean {}?", near),
-            format_name_list(subjects, kMostListed));
-}
-
-std::vector<MatchedRun> match_by_order(const PublishedNumbers& set,
-                                       const std::vector<AnalyzedRunFolder>& runs) {
+// Matches runs by their labels; if no label is a published name, by their order.
+std::vector<MatchedRun> match_runs(const PublishedNumbers& set,
+                                   const std::vector<AnalyzedRunFolder>& runs,
+                                   const CompareOptions& options) {
   const auto subjects = set.subjects();
+  if (set.pooled && options.as.empty())
+    bad_input(
+        "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
+        "for the runs that belong to it): {}",
+        set.file, format_name_list(subjects, kMostListed));
+  if (!set.pooled && !options.as.empty() && runs.size() > 1)
+    bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
+              quote_text(options.as), runs.size());
+  if (!options.as.empty()) {
+    if (contains_name(subjects, options.as)) return {{options.as, RunTables(runs)}};
+    const auto near = closest_spelling(options.as, subjects);
+    bad_input("--as {}: {} has no such name{}; there are {}", quote_text(options.as), set.file,
+              near.empty() ? "" : fmt::format("; did you mean {}?", near),
+              format_name_list(subjects, kMostListed));
+  }
+  std::vector<MatchedRun> matches;
+  for (const auto& subject : subjects) {
+    const auto found = std::ranges::find(runs, subject, &AnalyzedRunFolder::label);
+    auto& match = matches.emplace_back(MatchedRun{subject, {}});
+    if (found != runs.end()) match.run.emplace(std::vector<AnalyzedRunFolder>{*found});
+  }
+  const auto has_run = [](const MatchedRun& match) { return match.run.has_value(); };
+  if (std::ranges::any_of(matches, has_run)) return matches;
   if (runs.size() != subjects.size())
     bad_input(
         "no run has a name of {} ({} to {}), and {} finished runs cannot be matched with {} by "
@@ -63,35 +78,9 @@ std::vector<MatchedRun> match_by_order(const PublishedNumbers& set,
   log::warn(
       "no label is a published one; matched by order. Another model: trends can be compared, "
       "values cannot");
-  std::vector<MatchedRun> matches;
   for (std::size_t i = 0; i < runs.size(); ++i)
-    matches.push_back({subjects[i], RunTables({runs[i]})});
+    matches[i].run.emplace(std::vector<AnalyzedRunFolder>{runs[i]});
   return matches;
-}
-
-std::vector<MatchedRun> match_runs(const PublishedNumbers& set,
-                                   const std::vector<AnalyzedRunFolder>& runs,
-                                   const CompareOptions& options) {
-  if (set.pooled && options.as.empty())
-    bad_input(
-        "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
-        "for the runs that belong to it): {}",
-        set.file, format_name_list(set.subjects(), kMostListed));
-  if (!set.pooled && !options.as.empty() && runs.size() > 1)
-    bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
-              quote_text(options.as), runs.size());
-  if (!options.as.empty())
-    return {{require_published_subject(options.as, set.subjects(), set.file), RunTables(runs)}};
-  std::vector<MatchedRun> matches;
-  bool any = false;
-  for (const auto& subject : set.subjects()) {
-    const auto found = std::ranges::find(runs, subject, &AnalyzedRunFolder::label);
-    matches.push_back({subject, {}});
-    if (found == runs.end()) continue;
-    matches.back().run.emplace(std::vector<AnalyzedRunFolder>{*found});
-    any = true;
-  }
-  return any ? std::move(matches) : match_by_order(set, runs);
 }
 
 // Returns difference / se, or NaN if the standard error is NaN or 0.
@@ -135,14 +124,6 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> match
   return table;
 }
 
-void check_any_number_comparable(const Table& table, const PublishedNumbers& set) {
-  const auto& ours = table.find("ours")->reals;
-  if (std::ranges::any_of(ours, [](double value) { return !std::isnan(value); })) return;
-  const auto& notes = table.find("note")->texts;
-  bad_input("{}: none of its numbers can be compared{}", set.file,
-            notes.empty() ? "" : fmt::format(": {}", notes.front()));
-}
-
 struct RunPair {
   RunTables a;
   RunTables b;
@@ -172,16 +153,6 @@ std::vector<RunPair> pair_runs(const std::string& folder_a, const std::string& f
   return pairs;
 }
 
-void warn_about_options(RunPair& pair) {
-  Names others;
-  for (const auto& [name, value] : pair.a.options().items())
-    if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
-      others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
-  if (!others.empty())
-    log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
-              format_name_list(others, kMostListed));
-}
-
 }  // namespace
 
 Table compare_with_published(const std::string& results, const CompareOptions& options) {
@@ -189,7 +160,11 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
     const auto set = read_published_numbers(options.published);
     const auto runs = finished_runs(results, options.only);
     auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
-    check_any_number_comparable(table, set);
+    const auto& ours = table.find("ours")->reals;
+    const auto& notes = table.find("note")->texts;
+    if (std::ranges::all_of(ours, [](double value) { return std::isnan(value); }))
+      bad_input("{}: none of its numbers can be compared{}", set.file,
+                notes.empty() ? "" : fmt::format(": {}", notes.front()));
     return table;
   });
 }
@@ -197,7 +172,15 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
 Table compare_runs(const std::string& a, const std::string& b) {
   return translate_exceptions([&] {
     auto pairs = pair_runs(a, b);
-    for (auto& pair : pairs) warn_about_options(pair);
+    for (auto& pair : pairs) {
+      Names others;
+      for (const auto& [name, value] : pair.a.options().items())
+        if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
+          others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
+      if (!others.empty())
+        log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
+                  format_name_list(others, kMostListed));
+    }
     Table table = empty_table(
         "text measure, text model_a, text model_b, real a, real b, real difference, real se_a, "
         "real se_b, real se, real z");

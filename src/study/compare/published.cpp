@@ -16,6 +16,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::string_view kEnding = ".csv";
+constexpr std::string_view kDigits = "0123456789";
 
 // Files of published numbers by set name. Earlier data folders take precedence.
 std::map<std::string, std::string> published_files() {
@@ -138,17 +139,6 @@ void read_quantities(const PublishedRows& rows, const std::string& subject,
   }
 }
 
-// Splits a subject like "qwen3-4b layer 16" into model and layer.
-void split_subject_and_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& number) {
-  constexpr std::string_view kLayer = " layer ";
-  const auto at = number.subject.find(kLayer);
-  if (at == std::string::npos) return;
-  number.layer = parse_integer(number.subject.substr(at + kLayer.size()),
-                               rows.where(row) + ": the layer in subject");
-  number.quantity += fmt::format(" layer {}", *number.layer);
-  number.subject.resize(at);
-}
-
 // Returns the two bins of a published difference, such as the drop from the first to the last bin.
 std::optional<std::pair<PublishedProfileBin, PublishedProfileBin>> parse_difference_between_bins(
     const std::string& table, const std::string& bin) {
@@ -170,7 +160,13 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
   number.subject = rows.text(row, "subject");
   number.quantity = table + " " + bin;
   number.bin = {rows.number(row, "bin_low"), rows.number(row, "bin_high"), false};
-  split_subject_and_layer(rows, row, number);
+  constexpr std::string_view kLayer = " layer ";  // as in the subject "qwen3-4b layer 16"
+  if (const auto at = number.subject.find(kLayer); at != std::string::npos) {
+    number.layer = parse_integer(number.subject.substr(at + kLayer.size()),
+                                 rows.where(row) + ": the layer in subject");
+    number.quantity += fmt::format(" layer {}", *number.layer);
+    number.subject.resize(at);
+  }
   const bool edges = number.bin.low < number.bin.high;
   if (const auto difference = parse_difference_between_bins(table, bin)) {
     number.value_kind = PublishedValueKind::profile;
@@ -250,16 +246,6 @@ PrintedNumber take_printed_number(std::string_view& text) {
   return {number_or_nan(digits) * std::pow(10.0, exponent), std::pow(10.0, exponent - decimals)};
 }
 
-std::vector<PrintedNumber> find_printed_numbers(std::string_view text) {
-  std::vector<PrintedNumber> numbers;
-  while (true) {
-    const auto begin = text.find_first_of("0123456789");
-    if (begin == std::string_view::npos) return numbers;
-    text.remove_prefix(begin);
-    numbers.push_back(take_printed_number(text));
-  }
-}
-
 bool equal_within_rounding(double a, double b) {
   return std::fabs(a - b) <= 1e-6 * std::fabs(b);
 }
@@ -326,7 +312,11 @@ std::vector<std::string> published_sets() {
 double printed_rounding_error(std::string_view text, double value) {
   if (text.starts_with("not printed")) return kNan;
   const double units = text.find('~') == std::string_view::npos ? 0.5 : 1.0;
-  const auto numbers = find_printed_numbers(text);
+  std::vector<PrintedNumber> numbers;
+  for (auto rest = text; rest.find_first_of(kDigits) != std::string_view::npos;) {
+    rest.remove_prefix(rest.find_first_of(kDigits));
+    numbers.push_back(take_printed_number(rest));
+  }
   for (const auto& printed : numbers) {
     const double scale = unit_scale(printed, value, text);
     if (!std::isnan(scale)) return units * printed.unit * scale;

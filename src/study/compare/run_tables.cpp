@@ -105,52 +105,34 @@ std::string describe_profile_bin(const PublishedProfileBin& bin) {
                       : fmt::format("{:g} to {:g} tokens", bin.low, bin.high);
 }
 
-// Value of the profile bin that contains the centre of the published bin, averaged over heads.
-MeasuredValue evaluate_mean_profile(const PublishedNumber& published, RunTables& run) {
-  const double middle = 0.5 * (published.bin.low + published.bin.high);
-  const auto at_middle = [&](const HeadProfile& profile) {
-    for (const auto& bin : profile.values)
-      if (bin.low <= middle && middle < bin.high) return bin.ap;
-    return kNan;
-  };
-  return mean_over_heads(published, run, at_middle,
-                         fmt::format("head_profile ap at {:.0f} tokens", middle));
-}
+enum class RowChoice { mean, last };
 
-MeasuredValue evaluate_heatmap_cell(const PublishedNumber& published, RunTables& run) {
-  const auto values =
-      run.select_column_values("pair_heatmap", "ap",
-                               {{"key_distance_low", published.bin.low},
-                                {"key_distance_high", published.bin.high},
-                                {"query_distance_low", static_cast<double>(published.index)}});
-  if (!values) return {.missing = "the results have no table pair_heatmap"};
-  if (values->empty()) return {.missing = "our heatmap has no such cell"};
-  return {.value = mean_of(*values), .column = "mean of pair_heatmap ap"};
-}
-
-MeasuredValue evaluate_component_weight(const PublishedNumber& published, RunTables& run) {
-  const auto values =
-      run.select_column_values("head_component_weights", "component_weight",
-                               {{"component", static_cast<double>(published.index)}});
-  if (!values) return {.missing = "the results have no table head_component_weights"};
-  if (values->empty()) return {.missing = "our heads have no such dimension"};
-  return {.value = mean_of(*values), .column = "mean of head_component_weights component_weight"};
+// Evaluates a column in the rows that meet the conditions. `no_row`: the message if there are none.
+MeasuredValue evaluate_rows(RunTables& run, const std::string& table, const std::string& column,
+                            const std::vector<RunTables::Condition>& conditions,
+                            const std::string& no_row, RowChoice choice) {
+  const auto values = run.select_column_values(table, column, conditions);
+  if (!values) return {.missing = "the results have no table " + table};
+  if (values->empty()) return {.missing = no_row};
+  if (choice == RowChoice::last) return {.value = values->back(), .column = table + " " + column};
+  return {.value = mean_of(*values), .column = fmt::format("mean of {} {}", table, column)};
 }
 
 // Absolute value of a published number about one principal component of a head's queries or keys.
 MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables& run) {
   const bool correlation = published.quantity.starts_with("correlation");
-  const std::string column = correlation ? "correlation" : "explained_variance_ratio";
-  const auto values = run.select_column_values("correlations", column,
-                                               {{"layer", static_cast<double>(*published.layer)},
-                                                {"head", static_cast<double>(published.head)},
-                                                {"kind", std::string(1, published.side)},
-                                                {"pca_dim", static_cast<double>(published.index)}});
-  if (!values) return {.missing = "the results have no table correlations"};
-  if (values->empty()) return {.missing = "this head was not analysed"};
-  return {.value = std::fabs(values->back()),
-          .column = correlation ? "correlations |correlation|" : "correlations " + column,
-          .sign_arbitrary = true};
+  auto ours =
+      evaluate_rows(run, "correlations", correlation ? "correlation" : "explained_variance_ratio",
+                    {{"layer", to_double(*published.layer)},
+                     {"head", to_double(published.head)},
+                     {"kind", std::string(1, published.side)},
+                     {"pca_dim", to_double(published.index)}},
+                    "this head was not analysed", RowChoice::last);
+  if (!ours.missing.empty()) return ours;
+  ours.value = std::fabs(ours.value);
+  if (correlation) ours.column = "correlations |correlation|";
+  ours.sign_arbitrary = true;
+  return ours;
 }
 
 }  // namespace
@@ -286,15 +268,28 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
   using PublishedValueKind = PublishedNumber::PublishedValueKind;
+  const double middle = 0.5 * (published.bin.low + published.bin.high);
+  const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin that contains it
+    for (const auto& bin : profile.values)
+      if (bin.low <= middle && middle < bin.high) return bin.ap;
+    return kNan;
+  };
   switch (published.value_kind) {
     case PublishedValueKind::profile:
       return evaluate_published_profile(published, run);
     case PublishedValueKind::line:
-      return evaluate_mean_profile(published, run);
+      return mean_over_heads(published, run, at_middle,
+                             fmt::format("head_profile ap at {:.0f} tokens", middle));
     case PublishedValueKind::heatmap:
-      return evaluate_heatmap_cell(published, run);
+      return evaluate_rows(run, "pair_heatmap", "ap",
+                           {{"key_distance_low", published.bin.low},
+                            {"key_distance_high", published.bin.high},
+                            {"query_distance_low", to_double(published.index)}},
+                           "our heatmap has no such cell", RowChoice::mean);
     case PublishedValueKind::weight:
-      return evaluate_component_weight(published, run);
+      return evaluate_rows(run, "head_component_weights", "component_weight",
+                           {{"component", to_double(published.index)}},
+                           "our heads have no such dimension", RowChoice::mean);
     case PublishedValueKind::components:
       return evaluate_pca_component(published, run);
     case PublishedValueKind::quantity:
@@ -305,15 +300,13 @@ MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& 
 
 MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
                                                std::int64_t head, std::int64_t pair) {
-  const auto values = run.select_column_values("complement", "variance_share",
-                                               {{"layer", static_cast<double>(layer)},
-                                                {"head", static_cast<double>(head)},
-                                                {"pair", static_cast<double>(pair)}});
-  if (!values) return {.missing = "the results have no table complement"};
-  if (values->empty())
-    return {.missing = fmt::format("layer {} head {} was not analysed", layer, head)};
-  return {.value = values->back(),
-          .column = fmt::format("complement variance_share of layer {} head {}", layer, head)};
+  const auto place = fmt::format("layer {} head {}", layer, head);
+  auto ours = evaluate_rows(
+      run, "complement", "variance_share",
+      {{"layer", to_double(layer)}, {"head", to_double(head)}, {"pair", to_double(pair)}},
+      place + " was not analysed", RowChoice::last);
+  if (ours.missing.empty()) ours.column += " of " + place;
+  return ours;
 }
 
 }  // namespace qkscope

@@ -64,17 +64,6 @@ std::string make_folder_name_safe(std::string text) {
   return text.empty() ? "run" : text;
 }
 
-// Abbreviates a phase: "stage1" becomes S1, long-context phases become LC1, LC2, ...
-std::string abbreviate_phase(const std::string& phase,
-                             const std::map<std::string, int>& long_contexts) {
-  constexpr std::string_view kStage = "stage";
-  if (ascii_lower(phase).starts_with(kStage) && is_digit_at(phase, kStage.size()))
-    return "S" + phase.substr(kStage.size());
-  if (const auto found = long_contexts.find(phase); found != long_contexts.end())
-    return fmt::format("LC{}", found->second);
-  return phase;
-}
-
 // `branches` must be sorted. Phases are numbered over all branches, not over a selection.
 void assign_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
@@ -83,7 +72,13 @@ void assign_labels(std::vector<CheckpointBranch>& branches) {
       long_contexts.emplace(branch.phase, std::ssize(long_contexts) + 1);
   std::map<std::string, int> uses;
   for (auto& branch : branches) {
-    const auto phase = abbreviate_phase(branch.phase, long_contexts);
+    // Abbreviates a phase: "stage1" becomes S1, long-context phases become LC1, LC2, ...
+    constexpr std::string_view kStage = "stage";
+    auto phase = branch.phase;
+    if (ascii_lower(phase).starts_with(kStage) && is_digit_at(phase, kStage.size()))
+      phase = "S" + phase.substr(kStage.size());
+    else if (const auto found = long_contexts.find(phase); found != long_contexts.end())
+      phase = fmt::format("LC{}", found->second);
     branch.label = branch.branch;
     if (branch.step)
       branch.label = (phase.empty() ? "" : phase + "-") + abbreviate_step(*branch.step);
@@ -99,20 +94,7 @@ void assign_labels(std::vector<CheckpointBranch>& branches) {
   }
 }
 
-bool matches_any_glob(const CheckpointBranch& branch, const std::vector<std::string>& globs) {
-  if (globs.empty()) return branch.step.has_value();
-  return std::ranges::any_of(
-      globs, [&](const std::string& glob) { return glob_match(glob, branch.branch); });
-}
-
 using Branches = std::vector<CheckpointBranch>;
-
-Branches select_every_nth(const Branches& all, std::int64_t n) {
-  Branches some;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (i % as_index(n) == 0 || i + 1 == all.size()) some.push_back(all[i]);
-  return some;
-}
 
 double log_step(const CheckpointBranch& branch) {
   return std::log(static_cast<double>(std::max<std::int64_t>(1, branch.step.value_or(1))));
@@ -247,10 +229,15 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
     std::ranges::sort(all, is_earlier_in_training);
     assign_labels(all);
     std::erase_if(all, [&](const CheckpointBranch& branch) {
-      return !matches_any_glob(branch, choice.match);
+      if (choice.match.empty()) return !branch.step.has_value();
+      return std::ranges::none_of(
+          choice.match, [&](const std::string& glob) { return glob_match(glob, branch.branch); });
     });
-    return choice.log > 0 ? select_log_spaced(all, choice.log)
-                          : select_every_nth(all, choice.every);
+    if (choice.log > 0) return select_log_spaced(all, choice.log);
+    Branches some;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % as_index(choice.every) == 0 || i + 1 == all.size()) some.push_back(all[i]);
+    return some;
   });
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "capture/format/data_root.h"
 #include "qkscope/experimental/cluster.h"
@@ -70,35 +71,34 @@ class JobPlanner {
     const bool captured = run.captured && run.measured;
     if (captured && run.analysed) return {};
     std::vector<std::size_t> before;
-    if (!captured) before = {add_capture_and_merge(run)};
+    if (!captured) {
+      const auto shards = plan_.shards;
+      const double flop =
+          (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
+      const auto texts = shards == 1 ? std::string("the texts")
+                                     : fmt::format("one of {} shards of the texts", shards);
+      const auto capture = add({.name = run.label + ".capture",
+                                .tasks = shards,
+                                .flop = flop / static_cast<double>(shards),
+                                .bytes = run.capture ? run.capture->bytes / shards : 0},
+                               {.what = fmt::format("Captures {} of run {} of the sweep {}.", texts,
+                                                    run.label, plan_.name),
+                                .command = {"--only", run.label, "--part", "capture"},
+                                .runs_model = true});
+      before = {add(
+          {.name = run.label + ".merge", .after = {capture}},
+          {.what =
+               fmt::format("Captures what tasks of run {} of the sweep {} left, and merges all.",
+                           run.label, plan_.name),
+           .command = {"--only", run.label, "--part", "merge", "--shards", std::to_string(shards)},
+           .runs_model = true})};
+    }
     return add({.name = run.label + ".analyse", .after = before},
                {.what = fmt::format("Analyses run {} of the sweep {}.", run.label, plan_.name),
                 .command = {"--only", run.label, "--part", "analyse"}});
   }
 
  private:
-  std::size_t add_capture_and_merge(const PlannedRun& run) {
-    const auto shards = plan_.shards;
-    const double flop =
-        (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
-    const auto texts = shards == 1 ? std::string("the texts")
-                                   : fmt::format("one of {} shards of the texts", shards);
-    const auto capture = add({.name = run.label + ".capture",
-                              .tasks = shards,
-                              .flop = flop / static_cast<double>(shards),
-                              .bytes = run.capture ? run.capture->bytes / shards : 0},
-                             {.what = fmt::format("Captures {} of run {} of the sweep {}.", texts,
-                                                  run.label, plan_.name),
-                              .command = {"--only", run.label, "--part", "capture"},
-                              .runs_model = true});
-    return add(
-        {.name = run.label + ".merge", .after = {capture}},
-        {.what = fmt::format("Captures what tasks of run {} of the sweep {} left, and merges all.",
-                             run.label, plan_.name),
-         .command = {"--only", run.label, "--part", "merge", "--shards", std::to_string(shards)},
-         .runs_model = true});
-  }
-
   ClusterPlan& plan_;
   const SlurmOptions& slurm_;
   const TaskProgram& program_;
@@ -152,9 +152,18 @@ class StatusReader {
     folder_.download_updates(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
-    sum_token_rates();
+    double left = 0;  // tokens
+    for (const auto& run : status_.runs) {
+      for (const auto& shard : run.shards)
+        if (shard.state == ShardState::running)
+          status_.tokens_per_second += shard.tokens_per_second;
+      if (!run.shards.empty())
+        left += to_double(std::max<std::int64_t>(0, run.all_tokens - run.tokens));
+    }
+    if (status_.tokens_per_second > 0) status_.seconds_left = left / status_.tokens_per_second;
     if (submission_)
-      for (const auto& job : submission_->jobs) find_problems(job);
+      for (const auto& job : submission_->jobs)
+        for (std::int64_t index = 0; index < job.tasks; ++index) add_problem(job, index);
     return std::move(status_);
   }
 
@@ -247,31 +256,15 @@ class StatusReader {
     return status;
   }
 
-  void sum_token_rates() {
-    double left = 0;
-    for (const auto& run : status_.runs) {
-      for (const auto& shard : run.shards)
-        if (shard.state == ShardState::running)
-          status_.tokens_per_second += shard.tokens_per_second;
-      if (!run.shards.empty())
-        left += static_cast<double>(std::max<std::int64_t>(0, run.all_tokens - run.tokens));
-    }
-    if (status_.tokens_per_second > 0) status_.seconds_left = left / status_.tokens_per_second;
-  }
-
-  // Records tasks that ended or were requeued without finishing their work.
-  void find_problems(const SubmittedJob& job) {
-    for (std::int64_t index = 0; index < job.tasks; ++index) {
-      const auto* task = find_in_map(queue_, {job.name, index});
-      if ((task != nullptr && is_running_task(*task)) || is_finished(job.name, index)) continue;
-      const auto log = submissions_.log_path(job, index);
-      auto line = read_error_line(log);
-      if (line.empty()) continue;  // the task never started
-      status_.problems.push_back(
-          {.task = job.tasks > 1 ? fmt::format("{} {}", job.name, index) : job.name,
-           .line = std::move(line),
-           .log = log});
-    }
+  // Records a task that ended or was requeued without finishing its work.
+  void add_problem(const SubmittedJob& job, std::int64_t index) {
+    const auto* task = find_in_map(queue_, {job.name, index});
+    if ((task != nullptr && is_running_task(*task)) || is_finished(job.name, index)) return;
+    const auto log = submissions_.log_path(job, index);
+    const auto line = read_error_line(log);
+    if (line.empty()) return;  // the task never started
+    const auto name = job.tasks > 1 ? fmt::format("{} {}", job.name, index) : job.name;
+    status_.problems.push_back({.task = name, .line = line, .log = log});
   }
 
   // Returns true if the results of a task exist, whether the task or another process made them.

@@ -57,9 +57,7 @@ bool is_complete(const ShardMap& shards, std::int64_t index) {
   return found != shards.end() && found->second.complete;
 }
 
-std::string composition_record_path(const std::string& results) {
-  return results + "/composition.json";
-}
+constexpr char kCompositionRecord[] = "/composition.json";
 
 // Returns the settings and the version that identify the composition tables.
 Json composition_record(const CompositionSection& section) {
@@ -126,8 +124,16 @@ RunReport::Outcome RunDataProducer::compute_capture_and_statistics(std::size_t i
   const auto& run = *runs_[i];
   if (options_.part == SweepPart::merge)
     for (const auto& folder :
-         {folder_.capture_location(run.label), folder_.statistics_location(run.label)})
-      wait_for_tasks(folder);
+         {folder_.capture_location(run.label), folder_.statistics_location(run.label)}) {
+      // Waits for the lock of a shard: a task whose script was killed may still be shutting down.
+      const auto lock_file = DataRoot(folder).parts_folder() + "/" + layout::kLockFile;
+      for (bool told = false; path_exists(lock_file) && !is_stop_requested(); told = true) {
+        const FileLock lock(lock_file, FileLock::LockMode::exclusive, FileLock::LockWait::no);
+        if (lock.is_held()) break;
+        if (!told) log::info("{}: waiting for a task that is at it", folder);
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      }
+    }
   if (is_stop_requested()) return RunReport::Outcome::interrupted;
   const auto missing = find_missing_data(run);
   folder_.remove_leftover_parts(run);
@@ -214,19 +220,6 @@ bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const Missin
   return true;
 }
 
-// Waits for the lock of a shard: a task whose script was killed may still be shutting down.
-void RunDataProducer::wait_for_tasks(const std::string& data_root) const {
-  constexpr std::chrono::milliseconds kLockPollInterval(500);
-  const auto lock_file = DataRoot(data_root).parts_folder() + "/" + layout::kLockFile;
-  bool told = false;
-  while (path_exists(lock_file) && !is_stop_requested()) {
-    const FileLock lock(lock_file, FileLock::LockMode::exclusive, FileLock::LockWait::no);
-    if (lock.is_held()) return;
-    if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
-    std::this_thread::sleep_for(kLockPollInterval);
-  }
-}
-
 // Downloads the inputs of run i, then in the background, without parallel jobs, those of the next.
 void RunDataProducer::fetch_inputs(std::size_t i) {
   if (ahead_.valid()) ahead_.wait();
@@ -266,7 +259,7 @@ CompositionSection read_composition_section(YamlSection section) {
 bool has_up_to_date_composition_scores(const CompositionSection& section,
                                        const std::string& results) {
   try {
-    return load_json(composition_record_path(results)) == composition_record(section);
+    return load_json(results + kCompositionRecord) == composition_record(section);
   } catch (const Error&) {
     return false;
   }
@@ -277,14 +270,13 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
   fetch_capture_inputs(run.capture, fetch);
   const auto plan = make_run_plan(run.capture, config.compute);
   const auto& backend = plan.workers.front();
-  const auto overrides = config_overrides(run.capture.model);
-  const auto model = Model::load(plan.model_folder,
-                                 {.device = device_name(backend.device),
-                                  .dtype = std::string(dtype_name(backend.dtype)),
-                                  .config_overrides = overrides.is_null() ? "" : overrides.dump(),
-                                  .device_memory = backend.device_memory,
-                                  .longest_batch = config.composition->max_tokens,
-                                  .quiet = true});
+  const auto model =
+      Model::load(plan.model_folder, {.device = device_name(backend.device),
+                                      .dtype = std::string(dtype_name(backend.dtype)),
+                                      .config_overrides = run.capture.model.config_overrides,
+                                      .device_memory = backend.device_memory,
+                                      .longest_batch = config.composition->max_tokens,
+                                      .quiet = true});
   auto options = config.composition->options;
   options.heads = parse_heads(config.composition->heads, model.config());
   options.label = run.label;
@@ -297,8 +289,7 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
     table->write_csv(fmt::format("{}/{}.csv", results, name));
     table->write_parquet(fmt::format("{}/{}.parquet", results, name));
   }
-  write_file(composition_record_path(results),
-             composition_record(*config.composition).dump(2) + "\n");
+  write_file(results + kCompositionRecord, composition_record(*config.composition).dump(2) + "\n");
 }
 
 }  // namespace qkscope

@@ -28,13 +28,6 @@ std::string relative_path_text(const fs::path& path) {
   return below ? relative.string() : path.lexically_normal().string();
 }
 
-// configs/ is inside the data folder of an installation, but next to it in the source tree.
-fs::path demo_file(const fs::path& data) {
-  constexpr auto kFile = "configs/demo/sweep.yaml";
-  const auto inside = data / kFile;
-  return path_exists(inside.string()) ? inside : data.parent_path() / kFile;
-}
-
 // Returns a key built from everything that determines the cost of a run: configuration, config.json
 // and tokenizer, without names. Checkpoints of one training run share the key.
 std::string run_cost_key(Json config, const RunPlan& plan) {
@@ -56,7 +49,29 @@ class SweepPlanner {
     PlannedRun planned{
         .label = run.label, .capture = {}, .statistics = {}, .publish = "", .error = ""};
     try {
-      add_state_and_costs(run, planned);
+      if (run.publish) {
+        planned.publish = run.publish->repo + "@" + run.publish->branch;
+        planned.published = folder_.is_published(run);
+      }
+      planned.captured = folder_.has_complete_capture(run);
+      planned.measured = folder_.has_complete_statistics(run);
+      if (!run.data.empty() && !parse_hub_capture_name(run.data))
+        index_capture(run.data);  // throws if damaged
+      const bool ready = planned.captured && planned.measured;
+      planned.analysed = ready && folder_.has_current_analysis(config_, run);
+      if (ready) return planned;
+      fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
+      bool beside = false;
+      if (!planned.captured) {
+        const auto plan = make_plan(run.capture, config_.compute);
+        beside = plan.workers() == 1;
+        planned.capture = capture_cost(run, plan);
+      }
+      if (!planned.measured) planned.statistics = statistics_cost(run, beside);
+      const auto [name, revision] = checkpoint_name_and_revision(run);
+      const auto bytes = checkpoint_bytes(name, revision);
+      planned.weights = bytes.weights;
+      planned.to_download = bytes.to_download;
     } catch (const Error& error) {
       planned.error = error.what();
       planned.error_kind = error.kind();
@@ -65,32 +80,6 @@ class SweepPlanner {
   }
 
  private:
-  void add_state_and_costs(const SweepRun& run, PlannedRun& planned) {
-    if (run.publish) {
-      planned.publish = run.publish->repo + "@" + run.publish->branch;
-      planned.published = folder_.is_published(run);
-    }
-    planned.captured = folder_.has_complete_capture(run);
-    planned.measured = folder_.has_complete_statistics(run);
-    if (!run.data.empty() && !parse_hub_capture_name(run.data))
-      index_capture(run.data);  // throws if damaged
-    const bool ready = planned.captured && planned.measured;
-    planned.analysed = ready && folder_.has_current_analysis(config_, run);
-    if (ready) return;
-    fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
-    bool beside = false;
-    if (!planned.captured) {
-      const auto plan = make_plan(run.capture, config_.compute);
-      beside = plan.workers() == 1;
-      planned.capture = capture_cost(run, plan);
-    }
-    if (!planned.measured) planned.statistics = statistics_cost(run, beside);
-    const auto [name, revision] = checkpoint_name_and_revision(run);
-    const auto bytes = checkpoint_bytes(name, revision);
-    planned.weights = bytes.weights;
-    planned.to_download = bytes.to_download;
-  }
-
   PlannedRun::Capture capture_cost(const SweepRun& run, const CapturePlan& plan) {
     const auto key = run_cost_key(effective_config(run.capture), plan.run_plan());
     if (const auto known = captures_.find(key); known != captures_.end()) return known->second;
@@ -245,7 +234,10 @@ SweepSource demo_sweep() {
     std::vector<std::string> looked;
     for (const fs::path folder : shared_data_folders()) {
       const auto data = folder / "demo";
-      const auto file = demo_file(folder);
+      // configs/ is inside the data folder of an installation, but next to it in the source tree.
+      constexpr auto kFile = "configs/demo/sweep.yaml";
+      const auto inside = folder / kFile;
+      const auto file = path_exists(inside.string()) ? inside : folder.parent_path() / kFile;
       if (path_exists((data / "corpus.jsonl").string()) && path_exists(file.string()))
         return {.file = relative_path_text(file),
                 .overrides = {},

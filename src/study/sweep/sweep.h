@@ -352,7 +352,6 @@ class RunDataProducer {
                             const Shard& texts) const;
   bool produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
                                       std::int64_t count);
-  void wait_for_tasks(const std::string& data_root) const;
   void fetch_inputs(std::size_t i);
   bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
 

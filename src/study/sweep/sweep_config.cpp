@@ -30,17 +30,6 @@ PublishOptions read_publish_options(YamlSection section) {
   return publish;
 }
 
-std::string fill_placeholders_of_run(std::string pattern, const SweepRun& run,
-                                     const std::string& sweep) {
-  const std::pair<std::string, std::string> words[] = {
-      {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
-  for (const auto& [word, value] : words)
-    for (auto at = pattern.find(word); at != std::string::npos;
-         at = pattern.find(word, at + value.size()))
-      pattern.replace(at, word.size(), value);
-  return pattern;
-}
-
 // Fills in the empty fields of `target` (the `publish` section) from the run's configuration.
 PublishOptions publish_target_of_run(PublishOptions target, const SweepRun& run,
                                      const std::string& sweep, const std::string& file) {
@@ -55,13 +44,19 @@ PublishOptions publish_target_of_run(PublishOptions target, const SweepRun& run,
     if (target.branch.empty()) target.branch = output.hf_branch.value_or("");
     target.private_repo = target.private_repo || output.private_repo;
   }
-  target.branch =
-      fill_placeholders_of_run(target.branch.empty() ? "{label}" : target.branch, run, sweep);
-  if (!is_revision(target.branch) || target.branch.find_first_of("{} ") != std::string::npos)
+  auto& branch = target.branch;
+  if (branch.empty()) branch = "{label}";
+  const std::pair<std::string, std::string> words[] = {
+      {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
+  for (const auto& [word, value] : words)
+    for (auto at = branch.find(word); at != std::string::npos;
+         at = branch.find(word, at + value.size()))
+      branch.replace(at, word.size(), value);
+  if (!is_revision(branch) || branch.find_first_of("{} ") != std::string::npos)
     bad_input(
         "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
         "pattern with {{label}}, {{phase}} or {{name}}",
-        file, run.label, quote_text(target.branch));
+        file, run.label, quote_text(branch));
   return target;
 }
 
@@ -274,7 +269,18 @@ class SweepReader {
     captures_ = true;
     try {
       auto document = base_document(from.own);
-      override_configuration(document, from);
+      if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
+      for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
+      if (!from.repository.empty()) {
+        const auto origin = source_.file + ": checkpoints:";
+        override_yaml_value(document, "model.name", YAML::Node(from.repository), origin);
+        override_yaml_value(document, "model.revision", YAML::Node(from.branch), origin);
+      }
+      override_yaml_values(document, source_.overrides);
+      for (const auto& [key, origin] : document.overridden)
+        if (key == "output.data_root")
+          bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin,
+                    key);
       run.capture = read_capture_config(document);
       if (from.statistics) run.statistics = read_stats_config(document).stats;
     } catch (const Error& error) {
@@ -284,20 +290,6 @@ class SweepReader {
     prepend_folder_if_exists(data_folder_, run.capture.model.name);
     prepend_folder_if_exists(data_folder_, run.capture.tokenizer.name);
     if (run.statistics) prepend_folder_if_exists(data_folder_, run.statistics->retrieval);
-  }
-
-  void override_configuration(YamlDocument& document, const RunConfiguration& from) const {
-    if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
-    for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
-    if (!from.repository.empty()) {
-      const auto origin = source_.file + ": checkpoints:";
-      override_yaml_value(document, "model.name", YAML::Node(from.repository), origin);
-      override_yaml_value(document, "model.revision", YAML::Node(from.branch), origin);
-    }
-    override_yaml_values(document, source_.overrides);
-    for (const auto& [key, origin] : document.overridden)
-      if (key == "output.data_root")
-        bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
   }
 
   // Loads the base configuration again for each run, because overrides modify it.

@@ -40,16 +40,6 @@ Json load_json_or_null(const std::string& path) {
   return fallback_on_bad_input([&] { return load_json(path); }, Json());
 }
 
-// Returns the configuration for runs.json: absolute paths are reduced to their last component.
-Json config_without_folders(const CaptureConfig& capture) {
-  Json config = effective_config(capture);
-  for (auto* value :
-       {&config["dataset"]["path"], &config["model"]["name"], &config["tokenizer"]["name"]})
-    if (const auto name = value->get<std::string>(); std::filesystem::path(name).is_absolute())
-      *value = short_name(name);
-  return config;
-}
-
 // Returns true if a folder or address holds a finished run with this effective configuration.
 bool has_finished_run(const std::string& place, const RunKind& kind, const Json& effective) {
   const auto address = parse_store_address(place);
@@ -76,34 +66,16 @@ bool has_current_results(const AnalyzeOptions& options, const std::string& resul
   }
 }
 
-RunEntry parse_run_entry(const Json& json, const std::string& file) {
-  try {
-    RunEntry entry;
-    entry.label = json.at("label");
-    entry.phase = json.at("phase");
-    entry.order = json.at("order");
-    for (const auto state : {RunState::done, RunState::failed})
-      if (json.at("state").get<std::string>() == to_string(state)) entry.state = state;
-    entry.error = json.value("error", "");
-    return entry;
-  } catch (const Json::exception& error) {
-    bad_input("{}: not a list of runs as a sweep writes it: {}", file, error.what());
-  }
-}
-
 namespace fs = std::filesystem;
 
 constexpr char kRuns[] = "runs/";
 constexpr char kSweepKind[] = "sweep";
 constexpr char kResultsKind[] = "results";
 
-// The file `.stored` contains the hash of the manifest that matches the local folder.
-std::string stored_hash_file(const std::string& folder) {
-  return folder + "/.stored";
-}
+constexpr char kStoredHash[] = "/.stored";  // hash of the manifest that matches the local folder
 
 std::string read_stored_hash(const std::string& folder) {
-  const auto file = stored_hash_file(folder);
+  const auto file = folder + kStoredHash;
   return path_exists(file) ? std::string(MappedFile(file).text()) : "";
 }
 
@@ -115,17 +87,11 @@ void download_files_into(const StoredFolder& stored, const std::vector<std::stri
     make_folders(parent_folder(to));
     fs::copy_file(stored.local_folder() + "/" + name, to, fs::copy_options::overwrite_existing);
   }
-  write_file(stored_hash_file(folder), stored.manifest_hash());
+  write_file(folder + kStoredHash, stored.manifest_hash());
 }
 
 bool is_run_file(const std::string& name) {
   return name.starts_with(kRuns);
-}
-
-bool file_has_fingerprint(const std::string& path, const ObjectFingerprint& content) {
-  std::error_code none;
-  if (fs::file_size(path, none) != content.bytes) return false;
-  return checksum_text(checksum_of(MappedFile(path).text())) == content.checksum;
 }
 
 }  // namespace
@@ -313,7 +279,14 @@ void SweepFolder::write_runs_file(const SweepConfig& config) const {
                 {"capture", !source.data.empty() ? short_name(source.data)
                             : source.captures    ? "captures/" + entry.label
                                                  : "statistics/" + entry.label}};
-    if (source.data.empty()) run["config"] = config_without_folders(source.capture);
+    if (source.data.empty()) {
+      auto& settings = run["config"] = effective_config(source.capture);
+      for (const auto* section : {"dataset", "model", "tokenizer"}) {
+        auto& name = settings[section][section == std::string_view("dataset") ? "path" : "name"];
+        if (const auto path = name.get<std::string>(); fs::path(path).is_absolute())
+          name = short_name(path);
+      }
+    }
     if (source.statistics) run["statistics"] = "statistics/" + entry.label;
     if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;
@@ -334,7 +307,19 @@ SweepIndex read_sweep_index(const SweepFolder& folder) {
     bad_input("{}: expected an object with a list of runs", file);
   SweepIndex index;
   index.name = json.value("name", "");
-  for (const auto& run : json["runs"]) index.runs.push_back(parse_run_entry(run, file));
+  try {
+    for (const auto& run : json["runs"]) {
+      auto& entry = index.runs.emplace_back();
+      entry.label = run.at("label");
+      entry.phase = run.at("phase");
+      entry.order = run.at("order");
+      for (const auto state : {RunState::done, RunState::failed})
+        if (run.at("state").get<std::string>() == to_string(state)) entry.state = state;
+      entry.error = run.value("error", "");
+    }
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a list of runs as a sweep writes it: {}", file, error.what());
+  }
   return index;
 }
 
@@ -370,7 +355,7 @@ void SweepFolder::download_updates_under_lock(const SweepConfig& config) const {
 void SweepFolder::download_sweep_files_under_lock() const {
   const StoredFolder stored(store_->address);
   if (!stored.is_published()) {
-    fs::remove(stored_hash_file(path_));
+    fs::remove(path_ + kStoredHash);
     return;
   }
   if (stored.manifest().kind != kSweepKind)
@@ -388,7 +373,7 @@ bool SweepFolder::download_run(const std::string& label) const {
   const StoredFolder stored(run_address(label));
   const auto recorded = record_run_version(label, stored.manifest_hash());
   const auto last = is_run_in_store(label) ? read_stored_hash(folder) : recorded;
-  if (!stored.is_published()) fs::remove(stored_hash_file(folder));
+  if (!stored.is_published()) fs::remove(folder + kStoredHash);
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
   download_files_into(stored, stored.names(), folder);
@@ -404,16 +389,16 @@ void SweepFolder::upload_run(const std::string& label, bool quiet) const {
     download_run(label);
     return;
   }
-  write_file(stored_hash_file(folder), stored.manifest_hash());
+  write_file(folder + kStoredHash, stored.manifest_hash());
   record_run_version(label, stored.manifest_hash());
 }
 
 bool SweepFolder::is_run_in_store(const std::string& label) const {
-  return path_exists(stored_hash_file(results_folder(label)));
+  return path_exists(results_folder(label) + kStoredHash);
 }
 
 void SweepFolder::mark_run_changed(const std::string& label) const {
-  if (store_) fs::remove(stored_hash_file(results_folder(label)));
+  if (store_) fs::remove(results_folder(label) + kStoredHash);
 }
 
 bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) const {
@@ -426,9 +411,13 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
                       .quiet = quiet,
                       .without = "runs",
                       .in_store = {}};
-  for (const auto& file : stored.manifest().files)
-    if (!is_run_file(file.name) && file_has_fingerprint(path_ + "/" + file.name, file.content))
+  for (const auto& file : stored.manifest().files) {
+    const auto path = path_ + "/" + file.name;
+    std::error_code none;
+    if (!is_run_file(file.name) && fs::file_size(path, none) == file.content.bytes &&
+        checksum_text(checksum_of(MappedFile(path).text())) == file.content.checksum)
       upload.in_store.push_back(file);
+  }
   for (const SweepRun& of_sweep : config.runs) {
     const auto& label = of_sweep.label;
     if (!is_run_in_store(label)) continue;
@@ -439,7 +428,7 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
       upload.in_store.push_back({prefix + file.name, prefix + file.object, file.content});
   }
   if (!stored.try_publish(upload)) return false;
-  write_file(stored_hash_file(path_), stored.manifest_hash());
+  write_file(path_ + kStoredHash, stored.manifest_hash());
   return true;
 }
 

@@ -40,30 +40,34 @@ class SweepRunner {
         reports_(runs_.size()) {}
 
   std::vector<RunReport> run() {
-    prepare_folder();
-    if (options_.part == SweepPart::tables)
-      std::ranges::transform(runs_, reports_.begin(),
-                             [&](const SweepRun* run) { return report_from_disk(*run); });
-    else
-      run_all();
-    if (makes_tables()) write_combined_tables(folder_, config_, quiet_);
-    return std::move(reports_);
-  }
-
- private:
-  // Downloads earlier results and records the list of branches for other machines.
-  void prepare_folder() const {
     if (folder_.is_in_store() && options_.part != SweepPart::all)
       bad_input(
           "--part: the tasks of a cluster share a local folder; {} is an address: leave it out, "
           "and deal whole runs with --shard i/n",
           folder_.location());
     folder_.create_folders();
-    const auto lock = folder_.lock_tables();
-    folder_.download_updates_under_lock(config_);
-    if (folder_.record_branches(config_)) folder_.upload_sweep_files(config_, true);
+    {
+      const auto lock = folder_.lock_tables();
+      folder_.download_updates_under_lock(config_);
+      // Records the list of branches for other machines.
+      if (folder_.record_branches(config_)) folder_.upload_sweep_files(config_, true);
+    }
+    if (options_.part != SweepPart::tables) run_all();
+    for (std::size_t i = 0; i < runs_.size() && options_.part == SweepPart::tables; ++i) {
+      const auto& run = *runs_[i];  // processed by other tasks
+      auto& report = reports_[i];
+      report.label = run.label;
+      const auto failed = folder_.read_failure(run.label);
+      report.error = failed.value_or("");
+      report.outcome = failed                              ? Outcome::failed
+                       : folder_.is_finished(config_, run) ? Outcome::already_done
+                                                           : Outcome::unfinished;
+    }
+    if (makes_tables()) write_combined_tables(folder_, config_, quiet_);
+    return std::move(reports_);
   }
 
+ private:
   void run_all() {
     write_index();
     const auto workers =
@@ -81,19 +85,6 @@ class SweepRunner {
     progress_.finish();
   }
 
-  // Returns the report of a run that other tasks processed, from its state on disk.
-  RunReport report_from_disk(const SweepRun& run) const {
-    RunReport report;
-    report.label = run.label;
-    report.outcome =
-        folder_.is_finished(config_, run) ? Outcome::already_done : Outcome::unfinished;
-    if (const auto failed = folder_.read_failure(run.label)) {
-      report.outcome = Outcome::failed;
-      report.error = *failed;
-    }
-    return report;
-  }
-
   // Worker thread. An exception in a run marks the run as failed; other exceptions end the sweep.
   void run_worker() {
     try {
@@ -109,7 +100,12 @@ class SweepRunner {
     auto& report = reports_[i];
     report.label = runs_[i]->label;
     if (is_stop_requested()) return;
-    announce_run(i);
+    if (!counting_) {
+      log::info("{} ({} of {})", report.label, i + 1, runs_.size());
+    } else {
+      const std::lock_guard lock(mutex_);
+      progress_.update(finished_, "at " + report.label);
+    }
     try {
       report.outcome = run_one(i, report);
     } catch (const Error& error) {
@@ -119,7 +115,12 @@ class SweepRunner {
     }
     // Evict the weights of a failed run, or failures would fill the disk; a stopped run keeps them.
     if (report.outcome == Outcome::failed && !is_stop_requested()) data_.release_weights(i);
-    report_end(report);
+    const std::lock_guard lock(mutex_);
+    if (report.outcome == Outcome::failed) log::error("{}: {}", report.label, report.error);
+    if (report.outcome == Outcome::elsewhere)
+      log::warn("{}: another process is at this run; left to it", report.label);
+    write_index();
+    progress_.update(++finished_);
   }
 
   Outcome run_one(std::size_t i, RunReport& report) {
@@ -129,7 +130,11 @@ class SweepRunner {
     const auto lock = folder_.lock_run(run.label);
     if (!lock.is_held()) return Outcome::elsewhere;
     folder_.download_run(run.label);
-    if (options_.part == SweepPart::analyse) check_data_complete(run);
+    if (options_.part == SweepPart::analyse && !folder_.has_complete_data(run)) {
+      const auto why = folder_.read_failure(run.label);
+      bad_input("{}",
+                why ? *why : "its texts are not all captured and merged: --part merge does it");
+    }
     folder_.delete_failure(run.label);
     auto outcome = Outcome::already_done;
     if (options_.part != SweepPart::analyse) outcome = data_.compute_capture_and_statistics(i);
@@ -143,13 +148,6 @@ class SweepRunner {
     publish(run, report);
     if (outcome == Outcome::done) folder_.delete_downloads(run.label);
     return outcome;
-  }
-
-  // Throws a bad-input error, with the reason of an earlier failure, if captures are missing.
-  void check_data_complete(const SweepRun& run) const {
-    if (folder_.has_complete_data(run)) return;
-    const auto why = folder_.read_failure(run.label);
-    bad_input("{}", why ? *why : "its texts are not all captured and merged: --part merge does it");
   }
 
   // Analyses the capture, and the statistics of a run that has both. Returns false if stopped.
@@ -229,13 +227,6 @@ class SweepRunner {
     return false;
   }
 
-  void announce_run(std::size_t i) {
-    const auto& label = runs_[i]->label;
-    if (!counting_) return log::info("{} ({} of {})", label, i + 1, runs_.size());
-    const std::lock_guard lock(mutex_);
-    progress_.update(finished_, "at " + label);
-  }
-
   void record_failure(const SweepRun& run, RunReport& report, const Error& error) const {
     report.outcome = Outcome::failed;
     report.error = error.what();
@@ -265,15 +256,6 @@ class SweepRunner {
     } catch (const Error&) {  // store unreachable: keep the failure
       return false;
     }
-  }
-
-  void report_end(const RunReport& report) {
-    const std::lock_guard lock(mutex_);
-    if (report.outcome == Outcome::failed) log::error("{}: {}", report.label, report.error);
-    if (report.outcome == Outcome::elsewhere)
-      log::warn("{}: another process is at this run; left to it", report.label);
-    write_index();
-    progress_.update(++finished_);
   }
 
   // Returns false in tasks for one part of a run: the task `tables` writes runs.json and tables.

@@ -144,19 +144,6 @@ Names read_branch_globs(YamlSection& section) {
   return globs;
 }
 
-std::map<std::string, YAML::Node> read_training_phases(YamlSection& section) {
-  std::map<std::string, YAML::Node> phases;
-  const auto node = section.node("phases");
-  if (node.IsNull()) return phases;
-  constexpr auto kExpected = "a map: overrides for each phase";
-  if (!node.IsMap()) section.throw_expected("phases", kExpected);
-  for (const auto& entry : node) {
-    if (!entry.second.IsMap()) section.throw_expected("phases", kExpected);
-    phases[entry.first.as<std::string>("")] = entry.second;
-  }
-  return phases;
-}
-
 }  // namespace
 
 AnalyzeOptions read_analysis_options(YamlSection section) {
@@ -233,7 +220,13 @@ CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, st
   rule.overrides.reset(section.node("overrides"));
   if (!rule.overrides.IsNull() && !rule.overrides.IsMap())
     section.throw_expected("overrides", "a map");
-  rule.phases = read_training_phases(section);
+  const auto phases = section.node("phases");
+  bool maps = phases.IsNull() || phases.IsMap();
+  for (const auto& entry : phases) {
+    maps = maps && entry.second.IsMap();
+    if (maps) rule.phases[entry.first.as<std::string>("")] = entry.second;
+  }
+  if (!maps) section.throw_expected("phases", "a map: overrides for each phase");
   section.reject_unknown_keys();
   return rule;
 }

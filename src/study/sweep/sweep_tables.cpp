@@ -129,35 +129,31 @@ struct NamedSweep {
   SweepFolder folder;
 };
 
-// Opens a sweep given as "FOLDER" or "NAME=FOLDER".
-NamedSweep open_sweep(const std::string& text) {
-  const auto equals = text.find('=');
-  const bool named = equals != std::string::npos && !is_folder(text);
-  const auto path = named ? text.substr(equals + 1) : text;
-  SweepFolder folder(fetch_stored_folder(path, true));
-  const auto index = read_sweep_index(folder);
-  const auto left = std::ranges::count_if(
-      index.runs, [](const RunEntry& run) { return run.state != RunState::done; });
-  if (left > 0) log::warn("{}: {} of {} runs are not done", path, left, index.runs.size());
-  auto name = named ? text.substr(0, equals) : index.name;
-  if (name.empty()) bad_input("{}: the sweep has no name; expected NAME=FOLDER", quote_text(text));
-  return {std::move(name), std::move(folder)};
-}
-
+// Opens sweeps given as "FOLDER" or "NAME=FOLDER".
 std::vector<NamedSweep> open_sweeps(const std::vector<std::string>& texts, const std::string& out) {
   std::vector<NamedSweep> sweeps;
   std::map<std::string, std::string> taken;
   for (const auto& text : texts) {
-    auto sweep = open_sweep(text);
-    const auto [found, anew] = taken.try_emplace(sweep.name, sweep.folder.path());
+    const auto equals = text.find('=');
+    const bool named = equals != std::string::npos && !is_folder(text);
+    const auto path = named ? text.substr(equals + 1) : text;
+    const SweepFolder folder(fetch_stored_folder(path, true));
+    const auto index = read_sweep_index(folder);
+    const auto left = std::ranges::count_if(
+        index.runs, [](const RunEntry& run) { return run.state != RunState::done; });
+    if (left > 0) log::warn("{}: {} of {} runs are not done", path, left, index.runs.size());
+    const auto name = named ? text.substr(0, equals) : index.name;
+    if (name.empty())
+      bad_input("{}: the sweep has no name; expected NAME=FOLDER", quote_text(text));
+    const auto [found, anew] = taken.try_emplace(name, folder.path());
     if (!anew)
       bad_input("{} and {} are both called {}; expected names that differ, as in NAME=FOLDER",
-                found->second, sweep.folder.path(), quote_text(sweep.name));
+                found->second, folder.path(), quote_text(name));
     std::error_code ignored;
-    if (fs::equivalent(sweep.folder.path(), out, ignored))
+    if (fs::equivalent(folder.path(), out, ignored))
       bad_input("{}: it is one of the sweeps, whose tables would be replaced; choose another --out",
                 out);
-    sweeps.push_back(std::move(sweep));
+    sweeps.push_back({name, folder});
   }
   return sweeps;
 }
@@ -183,28 +179,6 @@ Table runs_table(const std::vector<NamedSweep>& sweeps) {
   return table;
 }
 
-// Returns the files of each table, by table name.
-std::map<std::string, std::vector<NamedTableFile>> find_tables(
-    const std::vector<NamedSweep>& sweeps) {
-  std::map<std::string, std::vector<NamedTableFile>> tables;
-  for (const auto& sweep : sweeps)
-    for (const auto& name : parquet_names(sweep.folder.path()))
-      tables[name].push_back(
-          {sweep.name, fmt::format("{}/{}{}", sweep.folder.path(), name, kParquet)});
-  if (tables.empty()) bad_input("none of the sweeps has a table yet; run them first");
-  return tables;
-}
-
-// Removes tables of an earlier combine_sweeps() that are not among `names`.
-void remove_outdated_tables(const std::string& out, const std::set<std::string>& names) {
-  const auto list = out + "/" + kListFile;
-  const Json earlier = path_exists(list) ? load_json(list) : Json();
-  if (!earlier.is_object()) return;
-  for (const auto& name : earlier.value("tables", Json::array()))
-    if (name.is_string() && !names.contains(name.get<std::string>()))
-      fs::remove(fs::path(out) / fs::path(name.get<std::string>().append(kParquet)).filename());
-}
-
 }  // namespace
 
 void write_combined_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
@@ -221,7 +195,12 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
                                           const std::string& out) {
   return translate_exceptions([&] {
     const auto opened = open_sweeps(sweeps, out);
-    const auto tables = find_tables(opened);
+    std::map<std::string, std::vector<NamedTableFile>> tables;  // files by table name
+    for (const auto& sweep : opened)
+      for (const auto& name : parquet_names(sweep.folder.path()))
+        tables[name].push_back(
+            {sweep.name, fmt::format("{}/{}{}", sweep.folder.path(), name, kParquet)});
+    if (tables.empty()) bad_input("none of the sweeps has a table yet; run them first");
     // Check everything before the first file is written.
     for (const auto& [name, files] : tables) check_stackable_columns("sweep", files);
     make_folders(out);
@@ -235,11 +214,15 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     const auto runs = runs_table(opened);
     runs.write_parquet(fmt::format("{}/{}{}", out, kRunsTable, kParquet));
     combined.push_back({kRunsTable, std::ssize(opened), runs.rows()});
-    remove_outdated_tables(out, names);
+    // Removes tables of an earlier combine_sweeps() that are not among `names`.
+    const auto list_file = out + "/" + kListFile;
+    const Json earlier = path_exists(list_file) ? load_json(list_file) : Json();
+    for (const auto& name : earlier.is_object() ? earlier.value("tables", Json()) : Json())
+      if (name.is_string() && !names.contains(name.get<std::string>()))
+        fs::remove(fs::path(out) / fs::path(name.get<std::string>().append(kParquet)).filename());
     Json list = {{"sweeps", Json::array()}, {"tables", names}};
     for (const auto& sweep : opened) list["sweeps"].push_back(sweep.name);
-    write_file(out + "/" + kListFile,
-               list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_file(list_file, list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     return combined;
   });
 }

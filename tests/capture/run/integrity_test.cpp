@@ -103,12 +103,11 @@ TEST(PartRun, InputsThatChangeDuringTheRunEndItAndDropItsSegments) {
                     .inputs = inputs,
                     .manifest = manifest,
                     .quiet = true,
-                    .check_inputs = [] {},
-                    .assemble = [](const DataRoot&, const std::vector<Journal>&) { FAIL(); }};
+                    .check_inputs = [] {}};
   const auto run_part = [&] {
     PartSession session(run);
     write_file(weights, "b");
-    session.finish();
+    session.finish([](const DataRoot&, const std::vector<Journal>&) { FAIL(); });
   };
   EXPECT_THAT(bad_input_message(run_part), HasSubstr("weights: changed while it was read"));
   EXPECT_FALSE(std::filesystem::exists(folder.file("out")));

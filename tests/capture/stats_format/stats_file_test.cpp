@@ -9,7 +9,6 @@
 
 #include "base/io/mapped_file.h"
 #include "base/io/output_file.h"
-#include "capture/stats_format/stats_tables.h"
 #include "error_message.h"
 #include "planted_statistics.h"
 #include "qkscope/tables.h"
