@@ -82,7 +82,8 @@ ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, Spl
     mass[v] = hn::Add(mass[v], weight);
     entropy[v] = hn::NegMulAdd(weight, x, entropy[v]);
     distance[v] = hn::MulAdd(weight, away, distance[v]);
-    const auto bin = hn::Max(hn::Zero(kTag), hn::Min(last_bin, hn::Mul(x, half_octaves)));
+    // In this order of operands Min returns last_bin for NaN on x86; on Arm NaN converts to 0.
+    const auto bin = hn::Max(hn::Zero(kTag), hn::Min(hn::Mul(x, half_octaves), last_bin));
     store(weight, p + i, extent);
     store_bins(hn::ConvertTo(hn::RebindToSigned<Floats>(), bin), bins + i, extent);
   });
