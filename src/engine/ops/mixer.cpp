@@ -227,10 +227,9 @@ void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t 
   const auto tile = gemm::tile_shape();
   float* const left = left_memory.floats(gemm::round_up(p.rows, tile.rows) * p.depth);
   float* const right = right_memory.floats(gemm::round_up(p.columns, tile.columns) * p.depth);
-  (p.left.transposed ? gemm::pack_left_operand_transposed : gemm::pack_left_operand)(
-      {p.left.values, p.left.stride, p.rows, p.depth}, left);
-  (p.right.transposed ? gemm::pack_right_operand : gemm::pack_right_operand_transposed)(
-      {p.right.values, p.right.stride, p.columns, p.depth}, right);
+  gemm::pack_left_operand({p.left.values, p.left.stride, p.rows, p.depth, p.left.transposed}, left);
+  gemm::pack_right_operand(
+      {p.right.values, p.right.stride, p.columns, p.depth, !p.right.transposed}, right);
   gemm::multiply({left, right, p.rows, p.columns, p.depth}, add, c, stride);
 }
 
