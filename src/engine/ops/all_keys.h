@@ -213,7 +213,7 @@ class AllKeysAccumulator {
       const auto last = std::min(
           block.end, query + rows);  // end of the keys visible to the last of these queries
       if (last <= block.begin) continue;
-      const auto width = keys::padded_key_count(last - block.begin);
+      const auto width = gemm::round_up(last - block.begin, keys::kPadding);
       for (std::int64_t slot = 0; slot < kRows; ++slot) {
         std::fill_n(p_[slot], width, 0.0f);
         std::fill_n(bin_[slot], width, AttentionWeightHistogram::kPaddingBin);

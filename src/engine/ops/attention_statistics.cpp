@@ -232,17 +232,16 @@ HeadAttentionInput make_head_input(const AttentionStatisticsInput& attended, std
 KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionRequest& request) {
   KeyVariants keys;
   const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
-  for (const auto& replacement : request.replacements) {
-    const bool exported = replacement.scale == KeyReplacement::Scale::exported;
-    keys.replaced.push_back(exported
-                                ? round_to_fp8(rows, request.key_scales[as_index(in.key_head())])
-                                : replace_keys(rows, replacement));
-  }
+  const float scale =
+      request.key_scales.empty() ? 0.0f : request.key_scales[as_index(in.key_head())];
+  for (const auto& replacement : request.replacements)
+    keys.replaced.push_back(replace_keys(rows, replacement, scale));
   for (const auto& set : request.kept) {
     auto& kept = keys.kept.emplace_back();
-    if (set.rule == KeptKeys::Rule::short_keys) kept = mask_of_shortest_keys(rows, set.share);
+    if (set.rule == KeptKeys::Rule::short_keys)
+      kept = mask_of_smallest_keys(rows, nullptr, set.share);
     if (set.rule == KeptKeys::Rule::filtered_keys)
-      kept = mask_of_filtered_keys(
+      kept = mask_of_smallest_keys(
           rows, request.key_filters.data() + in.key_head() * in.head_width(), set.share);
   }
   return keys;
