@@ -264,8 +264,7 @@ class HeadMomentAccumulator {
     part_ = empty_moments(shape_);
     part_.positions = positions;
     load(chunk);
-    subtract_channel_means(chunk);
-    add_powers(chunk);
+    centre_rows_and_add_powers(chunk);
     add_products(chunk);
     merge(chunk.first ? sums_.first : sums_.body, part_);
     add_to_bucket(chunk);
@@ -317,26 +316,23 @@ class HeadMomentAccumulator {
     }
   }
 
-  void subtract_channel_means(const PositionChunk& chunk) {
-    for (std::int64_t r = 0; r < chunk.rows(); ++r)
-      for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[as_index(j)];
-  }
-
-  void add_powers(const PositionChunk& chunk) {
+  void centre_rows_and_add_powers(const PositionChunk& chunk) {
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
       const auto position = static_cast<double>(chunk.begin + r);
       const double t = position - part_.positions.t_mean;
       const double u = std::log2(position + 1.0) - part_.positions.u_mean;
-      add_row_powers(row(r), t, u);
+      centre_row_and_add_powers(row(r), t, u);
     }
   }
 
-  void add_row_powers(const double* x, double t, double u) {
+  void centre_row_and_add_powers(double* x, double t, double u) {
+    const double* const mean = part_.mean.data();
     double* const ct = part_.ct.data();
     double* const cu = part_.cu.data();
     double* const m3 = part_.m3.data();
     double* const m4 = part_.m4.data();
     for (std::int64_t j = 0; j < shape_.dim; ++j) {
+      x[j] -= mean[j];
       const double square = x[j] * x[j];
       ct[j] += x[j] * t;
       cu[j] += x[j] * u;
