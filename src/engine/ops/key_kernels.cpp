@@ -53,18 +53,7 @@ void attention_weights_kernel(const float* scores, std::int64_t count, SplitLogS
 }
 
 float sum_kernel(const float* x, std::int64_t count) {
-  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector so_far)
-                             HWY_ATTR { return hn::Add(so_far, load(x + i, extent)); });
-}
-
-HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to, FullLanes) {
-  hn::StoreU(bins, hn::RebindToSigned<Floats>(), to);
-}
-HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to,
-                           PartialLanes part) {
-  HWY_ALIGN std::int32_t lanes[kFloats];
-  hn::Store(bins, hn::RebindToSigned<Floats>(), lanes);
-  std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
+  return row_sum(x, count);
 }
 
 ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, SplitLogSumExp lse,
@@ -84,7 +73,7 @@ ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, Spl
     distance[v] = hn::MulAdd(weight, away, distance[v]);
     const auto bin = hn::Max(hn::Zero(kTag), hn::Min(last_bin, hn::Mul(x, half_octaves)));
     store(weight, p + i, extent);
-    store_bins(hn::ConvertTo(hn::RebindToSigned<Floats>(), bin), bins + i, extent);
+    store(hn::ConvertTo(hn::RebindToSigned<Floats>(), bin), bins + i, extent);
   });
   return {mass.total(), entropy.total(), distance.total()};
 }

@@ -113,11 +113,6 @@ void dot_products_kernel(const DotProductInput& input, float factor, float* out)
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
 }
 
-HWY_INLINE float row_sum(const float* x, std::int64_t count) {
-  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
-                             HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
-}
-
 void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
   const auto highest = hn::Set(kTag, max_over_row(scores, count, scores[0]));
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
