@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "engine/ops/row_kernels.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -27,19 +28,13 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 // RMSNorm: y = x / sqrt(mean(x²) + eps) * weight over the last dimension n; x and y may alias.
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y);
 
-// LayerNorm: y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, or no bias; x, y may alias.
-void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
-
-// Applies a norm of the given kind; copies x if the norm is empty. x and y may alias.
+// Applies a norm: RMSNorm, or LayerNorm y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
+// Copies x if the norm is empty. x and y may alias.
 void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
 
-// Gated MLP: out = activation(gate) * up, each (rows, n); out may alias gate or up.
-void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
+// Gated MLP: out = function(gate) * up, each (rows, n); out may alias gate or up.
+void gated_activation(const rows::GateFunction& function, ConstTensorView gate, ConstTensorView up,
                       TensorView out);
-
-// Gated MLP with the clamped SwiGLU of gpt-oss; see ClampedSwiglu.
-void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
-                    TensorView out);
 
 // Ungated MLP: x = activation(x), in place. Activations other than xIELU ignore `xielu`.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);

@@ -141,7 +141,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
   const auto& weights = input.weights.norm;
   const auto flat = output.reshaped(z.shape());
   const auto gate = c.kind == Mixer::kimi_delta ? Activation::sigmoid : Activation::silu;
-  if (c.gate_before_norm) gated_activation(gate, z, flat, flat);
+  if (c.gate_before_norm) gated_activation({gate}, z, flat, flat);
   const auto groups = c.kind == Mixer::mamba2 ? c.key_heads : c.value_heads;
   const auto n = c.value_width() / groups;
   const auto eps = static_cast<float>(c.norm_eps);
@@ -152,7 +152,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
       rows::rms_norm({x, weights.data() + i % groups * n, at_once, n, eps}, x);
     }
   });
-  if (!c.gate_before_norm) gated_activation(gate, z, flat, flat);
+  if (!c.gate_before_norm) gated_activation({gate}, z, flat, flat);
 }
 
 // A gated delta net, Kimi Delta Attention or Mamba 2.

@@ -241,26 +241,8 @@ HWY_INLINE void with_activation(Activation activation, const XieluWeights& weigh
   }
 }
 
-void apply_gate_kernel(Activation activation, const float* gate, const float* up,
-                       std::int64_t count, float* out) {
-  QKSCOPE_ASSERT(activation != Activation::xielu);
-  with_activation(activation, {}, [&](auto function) HWY_ATTR {
-    for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-      store(hn::Mul(function(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
-    });
-  });
-}
-
-void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
-                     std::int64_t count) {
-  with_activation(activation, weights, [&](auto function) HWY_ATTR {
-    for_each_vector(count, [&](std::int64_t i, auto extent)
-                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
-  });
-}
-
-void apply_clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
-                               std::int64_t count, float* out) {
+HWY_INLINE void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                                   std::int64_t count, float* out) {
   const auto limit = hn::Set(kTag, swiglu.limit);
   const auto alpha = hn::Set(kTag, swiglu.alpha);
   const auto one = hn::Set(kTag, 1.0f);
@@ -274,6 +256,27 @@ void apply_clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, c
     // SiLU identity: g sigmoid(alpha g) = silu(alpha g) / alpha.
     const auto glu = hn::Div(silu(hn::Mul(alpha, g)), alpha);
     store(hn::Mul(hn::Add(u, one), glu), out + i, extent);
+  });
+}
+
+void apply_gate_kernel(const GateFunction& function, const float* gate, const float* up,
+                       std::int64_t count, float* out) {
+  const auto& [activation, swiglu] = function;
+  QKSCOPE_ASSERT(activation != Activation::xielu);
+  if (activation == Activation::clamped_swiglu)
+    return apply_clamped_gate(swiglu, gate, up, count, out);
+  with_activation(activation, {}, [&](auto apply) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Mul(apply(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
+    });
+  });
+}
+
+void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
+                     std::int64_t count) {
+  with_activation(activation, weights, [&](auto function) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent)
+                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
   });
 }
 
@@ -378,13 +381,9 @@ QKSCOPE_EXPORT_KERNEL(void, rms_norm, (const NormInput& input, float* y), (input
 QKSCOPE_EXPORT_KERNEL(void, layer_norm, (const NormInput& input, const float* bias, float* y),
                       (input, bias, y));
 QKSCOPE_EXPORT_KERNEL(void, apply_gate,
-                      (Activation activation, const float* gates, const float* up,
+                      (const GateFunction& function, const float* gates, const float* up,
                        std::int64_t count, float* out),
-                      (activation, gates, up, count, out));
-QKSCOPE_EXPORT_KERNEL(void, apply_clamped_gate,
-                      (const ClampedSwiglu& swiglu, const float* gates, const float* up,
-                       std::int64_t count, float* out),
-                      (swiglu, gates, up, count, out));
+                      (function, gates, up, count, out));
 QKSCOPE_EXPORT_KERNEL(void, activate,
                       (Activation activation, const XieluWeights& xielu, float* x,
                        std::int64_t count),

@@ -94,7 +94,7 @@ void CpuBackend::project_per_layer_input(ResidualAddition addition) {
     std::copy_n(per_layer_inputs_.data<float>() + (row * config().n_layers + layer_) * width, width,
                 inputs.data<float>() + row * width);
   linear(residual_, weights_->per_layer_gate, gate);
-  gated_activation(config().activation, gate, inputs, gate);
+  gated_activation({config().activation}, gate, inputs, gate);
   linear(gate, weights_->per_layer_output, update_);
   add_update_rows(0, active_rows(), weights_->post_per_layer_norm, addition);
 }
@@ -316,17 +316,26 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
     linear(x, {{weights_->gate, buffer_view(ActivationBuffer::gate)},
                {weights_->up, buffer_view(ActivationBuffer::up)}});
   } else {
-    linear(x, weights_->up, buffer_view(ActivationBuffer::gate));
+    project_mlp(x, buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
   }
-}
-
 void CpuBackend::apply_gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
-  const auto gate = buffer_view(ActivationBuffer::gate);
-  if (config().activation == Activation::clamped_swiglu)
-    clamped_swiglu(config().swiglu, gate, buffer_view(ActivationBuffer::up), gate);
-  else if (config().gated_mlp())
-    gated_activation(config().activation, gate, buffer_view(ActivationBuffer::up), gate);
+  activate_mlp(buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
+}
+
+}
+
+// Projects rows x to gate and up, or to gate alone in an MLP without a gate.
+void CpuBackend::project_mlp(ConstTensorView x, TensorView gate, TensorView up) const {
+  if (config().gated_mlp())
+    linear(x, {{weights_->gate, gate}, {weights_->up, up}});
+  else
+    linear(x, weights_->up, gate);
+}
+
+void CpuBackend::activate_mlp(TensorView gate, ConstTensorView up) const {
+  if (config().gated_mlp())
+    gated_activation({config().activation, config().swiglu}, gate, up, gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
 }
@@ -357,13 +366,8 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
     Tensor up(gate.shape());
     Tensor output({end - row, config().d_model});
     const auto x = normalized_.view().rows(row, end);
-    if (config().gated_mlp()) {
-      linear(x, {{weights_->gate, gate}, {weights_->up, up}});
-      gated_activation(config().activation, gate, up, gate);
-    } else {
-      linear(x, weights_->up, gate);
-      apply_activation(config().activation, weights_->xielu, gate);
-    }
+    project_mlp(x, gate, up);
+    activate_mlp(gate, up);
     linear(gate, weights_->down, output);
     if (!weights_->shared_gate.weight.values.empty()) gate_shared_expert(row, end, output);
     add_update(update_.view().rows(row, end), output);
