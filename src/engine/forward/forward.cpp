@@ -328,8 +328,10 @@ class ForwardPass {
         shared.empty() ? repeat_per_head(residual(), heads) : copy_heads(shared, 0, heads);
     if (edits)
       observer_.edit(point, inputs);
-    else if (wanted)
-      observer_.see(point, select_rows(inputs, observer_.selection(point).rows));
+    } else if (wanted) {
+      const auto rows = observer_.selection(point).rows;
+      observer_.see(point, rows.empty() ? inputs.view() : copy_rows(inputs, rows));
+    }
     return inputs;
   }
 

@@ -174,16 +174,6 @@ inline Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
   return all;
 }
 
-// Returns the selected rows of a tensor (rows, heads, d_model); all rows if `rows` is empty.
-inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
-  if (rows.empty()) return copy_heads(all, 0, all.dim(1));
-  const auto width = all.dim(1) * all.dim(2);
-  Tensor some({std::ssize(rows), all.dim(1), all.dim(2)});
-  float* to = some.data<float>();
-  for (const auto row : rows) to = std::copy_n(all.data<float>() + row * width, width, to);
-  return some;
-}
-
 // q, k or v of one head, computed from an input that an observer replaced.
 struct ProjectedHead {
   std::int64_t head;

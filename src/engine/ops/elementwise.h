@@ -19,6 +19,18 @@ inline Tensor copy_tensor(ConstTensorView x) {
   return copy;
 }
 
+// Returns the listed rows of a contiguous tensor (n, ...).
+inline Tensor copy_rows(ConstTensorView x, std::span<const std::int64_t> rows) {
+  Shape shape = x.shape();
+  shape[0] = std::ssize(rows);
+  Tensor copy(shape, x.dtype());
+  const auto width = static_cast<std::size_t>(x.stride(0)) * dtype_size(x.dtype());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(copy.view().bytes() + i * width,
+                x.bytes() + static_cast<std::size_t>(rows[i]) * width, width);
+  return copy;
+}
+
 // Token embedding: y (ids, d_model) = table[ids] * scale, converted from the stored type.
 void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);
 

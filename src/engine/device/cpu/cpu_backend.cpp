@@ -8,19 +8,6 @@
 namespace qkscope {
 namespace {
 
-// Keeps only the listed rows: tensor = tensor[rows]. An empty tensor stays empty.
-void keep_tensor_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
-  if (tensor.empty()) return;
-  Shape shape = tensor.shape();
-  const auto bytes = tensor.view().size_bytes() / as_index(shape[0]);
-  shape[0] = std::ssize(rows);
-  Tensor taken(shape);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(taken.view().bytes() + i * bytes, tensor.view().bytes() + as_index(rows[i]) * bytes,
-                bytes);
-  tensor = std::move(taken);
-}
-
 struct CpuStore : KeyValueStore {
   std::vector<LayerKeyValueStore> layers;
   std::vector<MixerMemory> recurrent;  // (layers); empty tensors in layers without a state
@@ -169,10 +156,9 @@ void CpuBackend::project_qkv(bool values) {
   values = values || config().v_norm;  // normalize_heads() reads v
   if (layer_config().shares_kv()) {
     linear(normalized_, w.q, as_matrix(q_));
-    k_ = copy_tensor(shared_.at(layer_config().kv_layer).k);
-    v_ = copy_tensor(shared_.at(layer_config().kv_layer).v);
-    if (!kept_.empty()) keep_tensor_rows(k_, kept_);
-    if (!kept_.empty()) keep_tensor_rows(v_, kept_);
+    const auto& shared = shared_.at(layer_config().kv_layer);
+    k_ = kept_.empty() ? copy_tensor(shared.k) : copy_rows(shared.k, kept_);
+    v_ = kept_.empty() ? copy_tensor(shared.v) : copy_rows(shared.v, kept_);
   } else if (values)
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
   else
@@ -312,17 +298,9 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
                              : TensorView();
     project_experts_gate_up(x, by_expert_, weights_->experts, factors,
                             buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
-  } else if (config().gated_mlp()) {
-    linear(x, {{weights_->gate, buffer_view(ActivationBuffer::gate)},
-               {weights_->up, buffer_view(ActivationBuffer::up)}});
   } else {
     project_mlp(x, buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
   }
-void CpuBackend::apply_gate(std::int64_t count) {
-  QKSCOPE_ASSERT(count == chunk_rows_);
-  activate_mlp(buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
-}
-
 }
 
 // Projects rows x to gate and up, or to gate alone in an MLP without a gate.
@@ -338,6 +316,11 @@ void CpuBackend::activate_mlp(TensorView gate, ConstTensorView up) const {
     gated_activation({config().activation, config().swiglu}, gate, up, gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
+}
+
+void CpuBackend::apply_gate(std::int64_t count) {
+  QKSCOPE_ASSERT(count == chunk_rows_);
+  activate_mlp(buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
@@ -403,11 +386,8 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   kept_.assign(rows.begin(), rows.end());
   for (Tensor* const tensor :
        {&residual_, &layer_input_, &q_, &mixed_, &attention_gate_, &per_layer_inputs_})
-    keep_tensor_rows(*tensor, rows);
-  for (auto& table : tables_) {
-    keep_tensor_rows(table.cos, rows);
-    keep_tensor_rows(table.sin, rows);
-  }
+    if (!tensor->empty()) *tensor = copy_rows(*tensor, rows);
+  for (auto& table : tables_) table = {copy_rows(table.cos, rows), copy_rows(table.sin, rows)};
   normalized_ = Tensor(residual_.shape());
   update_ = Tensor(residual_.shape());
   z_ = Tensor({q_.dim(0), q_.dim(1), v_.dim(2)});
@@ -424,28 +404,24 @@ TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
                                                                             : chosen.view();
 }
 
-Tensor CpuBackend::copy_selected_rows(ConstTensorView whole, const Selection& selection) const {
+void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
+  ConstTensorView whole = buffer_view(buffer);
+  if (selection.rows.empty()) return show(whole);
   Shape shape = whole.shape();
   shape[0] = std::ssize(selection.rows);
-  const bool by_head = !selection.heads.empty();
-  if (by_head) shape[1] = std::ssize(selection.heads);
-  Tensor part(shape);
-  // If no heads are selected, each row is copied as a whole.
-  const auto pieces = by_head ? shape[1] : 1;
-  const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
-  float* out = part.data<float>();
-  for (const auto row : selection.rows) {
-    const float* from = whole.data<float>() + index_among_kept_rows(kept_, row) * whole.stride(0);
-    for (std::int64_t piece = 0; piece < pieces; ++piece, out += width)
-      std::memcpy(out, from + (by_head ? selection.heads[as_index(piece)] * width : 0),
-                  as_index(width) * sizeof(float));
+  const auto heads = selection.heads.empty() ? 1 : whole.dim(1);
+  if (!selection.heads.empty()) {
+    shape[1] = std::ssize(selection.heads);
+    whole = whole.reshaped({whole.dim(0) * heads, whole.dim(2)});
   }
-  return part;
-}
-
-void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
-  if (selection.rows.empty()) return show(buffer_view(buffer));
-  show(copy_selected_rows(buffer_view(buffer), selection));
+  std::vector<std::int64_t> chosen;  // rows, or heads of rows, of `whole`
+  for (const auto row : selection.rows) {
+    const auto first = index_among_kept_rows(kept_, row) * heads;
+    if (selection.heads.empty()) chosen.push_back(first);
+    for (const auto head : selection.heads) chosen.push_back(first + head);
+  }
+  const Tensor part = copy_rows(whole, chosen);
+  show(part.view().reshaped(shape));
 }
 
 ActivationCopy CpuBackend::copy_buffer(ActivationBuffer buffer, const Selection& selection) {

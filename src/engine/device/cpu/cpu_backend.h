@@ -150,7 +150,6 @@ class CpuBackend : public Backend {
   void gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output);
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView buffer_view(ActivationBuffer buffer);
-  Tensor copy_selected_rows(ConstTensorView whole, const Selection& selection) const;
 
   const Batch* batch_ = nullptr;
   std::int64_t layer_ = 0;
