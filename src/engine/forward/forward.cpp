@@ -326,7 +326,7 @@ class ForwardPass {
     }
     Tensor inputs =
         shared.empty() ? repeat_per_head(residual(), heads) : copy_heads(shared, 0, heads);
-    if (edits)
+    if (edits) {
       observer_.edit(point, inputs);
     } else if (wanted) {
       const auto rows = observer_.selection(point).rows;
@@ -453,9 +453,7 @@ void check_start_options(const RunOptions& options, const Batch& batch, const Mo
 void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
   check_start_options(options, batch, backend.config());
-  const PassPlan::PassStart start{.layer = options.start_at_layer,
-                                  .embeds = options.residual.empty()};
-  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
+  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), options});
   pass.set_run_options(options);
   pass.run();
 }

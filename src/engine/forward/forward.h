@@ -29,16 +29,11 @@ bool has_hook_point(const ModelConfig& model, HookPoint point);
 // Decides where a pass ends, and from which layer on it computes only a subset of the rows.
 class PassPlan {
  public:
-  // First layer that runs, and whether the embedding runs. Earlier hook points do not fire.
-  struct PassStart {
-    std::int64_t layer = 0;
-    bool embeds = true;
-  };
-
-  // Throws a bad-input error if the observer selects rows or heads that do not exist.
-  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, PassStart start);
-  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
-      : PassPlan(model, observer, rows, PassStart()) {}
+  // Hook points before options.start_at_layer do not fire, nor do those of the embedding in a pass
+  // that starts from a residual. Throws a bad-input error if the observer selects rows or heads
+  // that do not exist.
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+           const RunOptions& options = {});
   // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
