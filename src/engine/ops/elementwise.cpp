@@ -237,7 +237,7 @@ void scale_by(TensorView x, double factor) {
 void add_update(TensorView residual, ConstTensorView update) {
   QKSCOPE_ASSERT(residual.shape() == update.shape() && update.is_contiguous());
   for_each_element_range(residual, kElementsPerTask, [&](float* values, std::int64_t count) {
-    rows::add(values, update.data<float>() + (values - residual.data<float>()), count);
+    rows::add_scaled(values, update.data<float>() + (values - residual.data<float>()), count, 1.0f);
   });
 }
 

@@ -169,7 +169,7 @@ void multiply(const PackedInput& x, const OutputColumnBlock& block, const float*
   });
   const auto& bias = block.product->layer.bias;
   for (std::int64_t row = 0; !bias.empty() && row < rows; ++row)
-    rows::add(out + row * y.stride(0), bias.data() + block.first, block.columns);
+    rows::add_scaled(out + row * y.stride(0), bias.data() + block.first, block.columns, 1.0f);
 }
 
 // Multiplies all blocks. If `shared`, each block is packed once for all threads. Otherwise each
@@ -212,7 +212,8 @@ void multiply_few_rows(ConstTensorView x, std::initializer_list<LinearOutput> pr
     gemv::multiply({x.data<float>(), x.dim(0), layer.weight, y.data<float>(), y.stride(0)}, first,
                    columns);
     for (std::int64_t row = 0; !layer.bias.empty() && row < x.dim(0); ++row)
-      rows::add(y.data<float>() + row * y.stride(0) + first, layer.bias.data() + first, columns);
+      rows::add_scaled(y.data<float>() + row * y.stride(0) + first, layer.bias.data() + first,
+                       columns, 1.0f);
   });
 }
 

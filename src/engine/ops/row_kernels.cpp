@@ -36,12 +36,6 @@ void scale_kernel(float* x, std::int64_t count, float factor) {
   });
 }
 
-void add_kernel(float* x, const float* y, std::int64_t count) {
-  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    store(hn::Add(load(x + i, extent), load(y + i, extent)), x + i, extent);
-  });
-}
-
 void multiply_kernel(float* x, const float* y, std::int64_t count) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(hn::Mul(load(x + i, extent), load(y + i, extent)), x + i, extent);
@@ -360,7 +354,6 @@ namespace qkscope::rows {
 
 QKSCOPE_EXPORT_KERNEL(void, scale, (float* x, std::int64_t count, float factor),
                       (x, count, factor));
-QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count), (x, y, count));
 QKSCOPE_EXPORT_KERNEL(void, multiply, (float* x, const float* y, std::int64_t count),
                       (x, y, count));
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,

@@ -9,7 +9,6 @@
 namespace qkscope::rows {
 
 void scale(float* x, std::int64_t count, float factor);       // x *= factor
-void add(float* x, const float* y, std::int64_t count);       // x += y
 void multiply(float* x, const float* y, std::int64_t count);  // x *= y
 // x += factor y, fused
 void add_scaled(float* x, const float* y, std::int64_t count, float factor);

@@ -140,7 +140,7 @@ TEST_P(RowKernels, NothingBeyondTheRowIsWritten) {
     auto x = random_tensor({40}, 2);
     const auto before = rounded(x, DType::f32);
     float* values = x.data<float>();
-    rows::add(values, y.data<float>(), count);
+    rows::add_scaled(values, y.data<float>(), count, 1.0f);
     rows::scale(values, count, 2.0f);
     rows::add_scaled(values, y.data<float>(), count, -2.0f);
     rows::apply_gate({Activation::silu}, values, values, count, values);
