@@ -231,7 +231,7 @@ HeadAttentionInput make_head_input(const AttentionStatisticsInput& attended, std
 
 KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionRequest& request) {
   KeyVariants keys;
-  const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
+  const gemm::StridedVectors rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
   const float scale =
       request.key_scales.empty() ? 0.0f : request.key_scales[as_index(in.key_head())];
   for (const auto& replacement : request.replacements)

@@ -206,31 +206,19 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
 
 constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
-// A matrix with `stride` floats between rows, or its transpose.
-struct MatrixOperand {
-  const float* values;
-  std::int64_t stride;
-  bool transposed = false;
-};
-
-// Operands of a matrix product (rows, columns) = left (rows, depth) times right (depth, columns).
-struct MatrixProduct {
-  MatrixOperand left;
-  MatrixOperand right;
-  std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t depth;
-};
-void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t stride) {
+// Matrix product c (rows, columns) = left right, or += if `add`, of the vectors `left`, the rows of
+// the left matrix, and `right`, the columns of the right one. Rows of c are `stride` apart.
+void multiply_matrices(const gemm::StridedVectors& left, const gemm::StridedVectors& right,
+                       bool add, float* c, std::int64_t stride) {
   thread_local ScratchFloats left_memory;
   thread_local ScratchFloats right_memory;
   const auto tile = gemm::tile_shape();
-  float* const left = left_memory.floats(gemm::round_up(p.rows, tile.rows) * p.depth);
-  float* const right = right_memory.floats(gemm::round_up(p.columns, tile.columns) * p.depth);
-  gemm::pack_left_operand({p.left.values, p.left.stride, p.rows, p.depth, p.left.transposed}, left);
-  gemm::pack_right_operand(
-      {p.right.values, p.right.stride, p.columns, p.depth, !p.right.transposed}, right);
-  gemm::multiply({left, right, p.rows, p.columns, p.depth}, add, c, stride);
+  float* const rows = left_memory.floats(gemm::round_up(left.count, tile.rows) * left.depth);
+  float* const columns =
+      right_memory.floats(gemm::round_up(right.count, tile.columns) * right.depth);
+  gemm::pack_left_operand(left, rows);
+  gemm::pack_right_operand(right, columns);
+  gemm::multiply({rows, columns, left.count, right.count, left.depth}, add, c, stride);
 }
 
 // Recurrence of one value head over one sequence. Row indices within a chunk count from the start
@@ -296,19 +284,20 @@ class HeadRecurrence {
   void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
     load_chunk(origin, old, total);
     const auto count = total - old;
-    const MatrixOperand k{keys_ + old * d_k_, d_k_};
-    const MatrixOperand q{q_ + (origin + old) * stride_, stride_};
-    const MatrixOperand all_k{keys_, d_k_, true};
+    const gemm::StridedVectors k{keys_ + old * d_k_, d_k_, count, d_k_};
+    const gemm::StridedVectors q{q_ + (origin + old) * stride_, stride_, count, d_k_};
+    const gemm::StridedVectors all_k{keys_, d_k_, total, d_k_};
+    const gemm::StridedVectors state{state_, d_v_, d_v_, d_k_, true};
     float* const output = output_ + (origin + old) * heads_ * d_v_;
     if (corrects_) {
-      multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
-      multiply_matrices({k, all_k, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+      multiply_matrices(k, state, false, written_ + old * d_v_, d_v_);
+      multiply_matrices(k, all_k, false, k_k_ + old * kChunk, kChunk);
     }
-    multiply_matrices({q, {state_, d_v_}, count, d_v_, d_k_}, false, output, heads_ * d_v_);
-    multiply_matrices({q, all_k, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
+    multiply_matrices(q, state, false, output, heads_ * d_v_);
+    multiply_matrices(q, all_k, false, q_k_ + old * kChunk, kChunk);
     for (auto i = old; i < total; ++i) solve_row(origin + i, i, total);
-    multiply_matrices({{q_k_ + old * kChunk, kChunk}, {written_, d_v_}, count, d_v_, total}, true,
-                      output, heads_ * d_v_);
+    multiply_matrices({q_k_ + old * kChunk, kChunk, count, total},
+                      {written_, d_v_, d_v_, total, true}, true, output, heads_ * d_v_);
   }
 
   void solve_row(std::int64_t row, std::int64_t i, std::int64_t total) {
@@ -355,8 +344,8 @@ class HeadRecurrence {
                   static_cast<float>(std::exp(last - decays_[as_index(i)])));
     if (state != state_) std::copy_n(state_, d_k_ * d_v_, state);
     rows::scale(state, d_k_ * d_v_, static_cast<float>(std::exp(last)));
-    multiply_matrices({{decayed_, d_k_, true}, {written_, d_v_}, d_k_, d_v_, count}, true, state,
-                      d_v_);
+    multiply_matrices({decayed_, d_k_, d_k_, count, true}, {written_, d_v_, d_v_, count, true},
+                      true, state, d_v_);
   }
 
   const LinearRecurrenceInput& input_;

@@ -1,4 +1,5 @@
-// Keys as a quantised or pruned KV cache would store them, to measure the KL divergence.
+// Keys of one head and document as a quantised or pruned KV cache would store them, to measure the
+// KL divergence: `count` keys of `depth` components.
 #pragma once
 
 #include <algorithm>
@@ -8,17 +9,10 @@
 #include <vector>
 
 #include "base/core/numbers.h"
+#include "engine/ops/gemm.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
-
-// Keys of one head and document, shape (rows, dim).
-struct KeyRows {
-  const float* values;  // row j at values + j * stride
-  std::int64_t stride;
-  std::int64_t rows;
-  std::int64_t dim;
-};
 
 inline constexpr float kLargestFp8 = 448.0f;
 
@@ -56,49 +50,49 @@ inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Sch
 // Shape (rows). Mask: 1 for the given fraction of keys with the smallest product with `filter`
 // (dim), whose negative is the Q-filter score of kvpress, or with the smallest L2 norm if `filter`
 // is null. Ties go to the lower index.
-inline std::vector<float> mask_of_smallest_keys(const KeyRows& keys, const float* filter,
-                                                double share) {
-  std::vector<double> value(as_index(keys.rows));
-  for (std::int64_t j = 0; j < keys.rows; ++j) {
+inline std::vector<float> mask_of_smallest_keys(const gemm::StridedVectors& keys,
+                                                const float* filter, double share) {
+  std::vector<double> value(as_index(keys.count));
+  for (std::int64_t j = 0; j < keys.count; ++j) {
     const float* key = keys.values + j * keys.stride;
     value[as_index(j)] =
-        std::inner_product(key, key + keys.dim, filter != nullptr ? filter : key, 0.0);
+        std::inner_product(key, key + keys.depth, filter != nullptr ? filter : key, 0.0);
   }
-  std::vector<std::int64_t> order(as_index(keys.rows));
+  std::vector<std::int64_t> order(as_index(keys.count));
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](std::int64_t key) { return value[as_index(key)]; });
-  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
-  std::vector<float> chosen(as_index(keys.rows));
-  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
+  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.count)));
+  std::vector<float> chosen(as_index(keys.count));
+  for (std::int64_t i = 0; i < std::min(count, keys.count); ++i)
     chosen[as_index(order[as_index(i)])] = 1;
   return chosen;
 }
 
 // Returns the keys quantised and dequantised, shape (rows, dim). Keys with Scale::exported are
 // rounded to FP8 E4M3 with the scale `exported` and saturate at 448 * exported.
-inline std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement& replacement,
-                                       float exported = 0.0f) {
+inline std::vector<float> replace_keys(const gemm::StridedVectors& keys,
+                                       const KeyReplacement& replacement, float exported = 0.0f) {
   using Scale = KeyReplacement::Scale;
   std::vector<float> replaced;
-  for (std::int64_t j = 0; j < keys.rows; ++j)
+  for (std::int64_t j = 0; j < keys.count; ++j)
     replaced.insert(replaced.end(), keys.values + j * keys.stride,
-                    keys.values + j * keys.stride + keys.dim);
+                    keys.values + j * keys.stride + keys.depth);
   const auto scale = replacement.scale;
   if (scale == Scale::exported) {
     for (float& value : replaced) value = round_to_fp8(value / exported) * exported;
     return replaced;
   }
   // Numbers of keys and of channels that share a scale.
-  const auto rows = scale == Scale::head || scale == Scale::channel ? keys.rows : 1;
+  const auto rows = scale == Scale::head || scale == Scale::channel ? keys.count : 1;
   const auto channels = scale == Scale::channel ? 1
                         : scale == Scale::group ? replacement.group
-                                                : keys.dim;
-  for (std::int64_t row = 0; row < keys.rows; row += rows)
-    for (std::int64_t channel = 0; channel < keys.dim; channel += channels) {
+                                                : keys.depth;
+  for (std::int64_t row = 0; row < keys.count; row += rows)
+    for (std::int64_t channel = 0; channel < keys.depth; channel += channels) {
       std::vector<float*> shared;
       for (auto r = row; r < row + rows; ++r)
-        for (auto c = channel; c < std::min(keys.dim, channel + channels); ++c)
-          shared.push_back(replaced.data() + r * keys.dim + c);
+        for (auto c = channel; c < std::min(keys.depth, channel + channels); ++c)
+          shared.push_back(replaced.data() + r * keys.depth + c);
       fake_quantize(shared, replacement.scheme);
     }
   return replaced;

@@ -459,7 +459,8 @@ TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
   for (std::int64_t head = 0; head < kHeads; ++head)
     for (std::size_t which = 0; which < 3; ++which) {
       const auto key_head = head / (kHeads / kKeyHeads);
-      const KeyRows rows{pass.k.data<float>() + key_head * kDim, kKeyHeads * kDim, 512, kDim};
+      const gemm::StridedVectors rows{pass.k.data<float>() + key_head * kDim, kKeyHeads * kDim, 512,
+                                      kDim};
       const auto replaced = replace_keys(rows, replacements[which], scales[as_index(key_head)]);
       auto other = random_pass({{0, 512}}, 0);
       for (std::int64_t j = 0; j < 512; ++j)
