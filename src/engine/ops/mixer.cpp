@@ -30,12 +30,14 @@ const float* convolution_input(const MixerInput& input, const Sequence& sequence
 }
 
 // Convolves q, k and v (rows, channels) in place, from the last row to the first. Copies the last
-// inputs of every sequence to `memory`.
-void convolve(const MixerInput& input, MixerMemory* memory, TensorView qkv) {
+// inputs of every sequence to the memory, and to the states of a short convolution, (state_rows,
+// taps - 1, channels), the inputs that the token after each state row needs.
+void convolve(const MixerInput& input, const MixerStates& states, TensorView qkv) {
   const auto channels = input.config.channels();
   const auto taps = input.config.taps;
   QKSCOPE_ASSERT(taps >= 2 && taps <= kMostTaps);
   const auto& bias = input.weights.convolution_bias;
+  const bool keeps_states = input.config.kind == Mixer::short_convolution && !states.rows.empty();
   const std::vector<float> zeros(as_index(channels), 0.0f);
   const auto blocks = (channels + kConvolvedChannels - 1) / kConvolvedChannels;
   parallel_for(std::ssize(input.sequences) * blocks, [&](std::int64_t task) {
@@ -45,10 +47,18 @@ void convolve(const MixerInput& input, MixerMemory* memory, TensorView qkv) {
     const auto at = [&](std::int64_t offset) {
       return convolution_input(input, sequence, offset, qkv, zeros.data()) + begin;
     };
-    for (std::int64_t i = 0; memory != nullptr && i < taps - 1; ++i)
-      std::copy_n(
-          at(sequence.length - taps + 1 + i), count,
-          memory->inputs.data<float>() + (task / blocks * (taps - 1) + i) * channels + begin);
+    const auto copy_inputs = [&](std::int64_t end, float* to) {  // of the rows before `end`
+      for (std::int64_t i = 0; i < taps - 1; ++i)
+        std::copy_n(at(end - taps + 1 + i), count, to + i * channels + begin);
+    };
+    const auto kept = (taps - 1) * channels;
+    if (states.memory != nullptr)
+      copy_inputs(sequence.length, states.memory->inputs.data<float>() + task / blocks * kept);
+    for (std::int64_t i = 0; keeps_states && i < states.rows.dim(0); ++i) {
+      const auto row = input.state_rows[as_index(i)] - sequence.begin;
+      if (row >= 0 && row < sequence.length)
+        copy_inputs(row + 1, states.rows.data<float>() + i * kept);
+    }
     std::array<const float*, kMostTaps> x;
     for (auto row = sequence.length - 1; row >= 0; --row) {
       for (std::int64_t t = 0; t < taps; ++t) x[as_index(t)] = at(row - taps + 1 + t);
@@ -78,23 +88,6 @@ void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
       rows::rms_norm({k, k_weight.data(), config.key_heads, config.d_key, eps}, k);
     }
   });
-}
-
-// For each state row, copies the convolution inputs (rows, channels) that the next token will need
-// to states (state_rows, taps - 1, channels).
-void copy_convolution_states(const MixerInput& input, ConstTensorView x, TensorView states) {
-  const auto kept = input.config.taps - 1;
-  const auto channels = input.config.channels();
-  const std::vector<float> zeros(as_index(channels), 0.0f);
-  float* state = states.data<float>();
-  for (const auto row : input.state_rows) {
-    const auto sequence = std::ranges::find_if(
-        input.sequences, [&](const Sequence& s) { return row < s.begin + s.length; });
-    for (auto back = kept - 1; back >= 0; --back, state += channels)
-      std::copy_n(
-          convolution_input(input, *sequence, row - sequence->begin - back, x, zeros.data()),
-          channels, state);
-  }
 }
 
 // a (rows, decays) becomes the logarithm of the decay, -exp(A_log) softplus(a + dt_bias), in
@@ -178,7 +171,7 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
                    {in_ranks ? w.a_latent : w.a, in_ranks ? a_latent : log_decays}});
   if (in_ranks) linear(z_latent, w.z, z);
   if (in_ranks) linear(a_latent, w.a, log_decays);
-  convolve(input, states.memory, qkv);
+  convolve(input, states, qkv);
   if (c.has_delta_rule()) {
     linear(input.x, w.b, rates);
     normalize_keys_and_queries(c, qkv);
@@ -199,8 +192,7 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
   Tensor after(flat.shape());
   linear(input.x, {{w.k, before}, {w.z, after}, {w.v, flat}});
   multiply_elements(flat, before);
-  if (!states.rows.empty()) copy_convolution_states(input, flat, states.rows);
-  convolve(input, states.memory, flat);
+  convolve(input, states, flat);
   multiply_elements(flat, after);
 }
 
