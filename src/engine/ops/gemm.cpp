@@ -94,24 +94,19 @@ void multiply_edge_tile(const PackedProduct& p, bool add, float* c, std::int64_t
     std::memcpy(c + row * c_stride, whole + row * kColumns, width);
 }
 
-// Stores the transpose of a 4 x 4 block: out[k][i] = rows[i][k].
-HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, float* out,
-                               std::int64_t out_stride) {
-  const hn::CappedTag<float, 4> four;
-  hn::Vec<decltype(four)> block[4];
-  for (int i = 0; i < 4; ++i) block[i] = hn::LoadU(four, rows + i * stride);
-  transpose(four, block);
-  for (int k = 0; k < 4; ++k) hn::StoreU(block[k], four, out + k * out_stride);
-}
-
-// Packs one full panel: packed[k][i] = source[i][k] for i < unit.
+// Packs one full panel in blocks of 4 x 4 elements: packed[k][i] = source[i][k] for i < unit.
 template <int unit>
 void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, float* packed) {
   static_assert(unit % 4 == 0);
+  const hn::CappedTag<float, 4> four;
+  hn::Vec<decltype(four)> block[4];
   std::int64_t k = 0;
   for (; k + 4 <= depth; k += 4)
-    for (int i = 0; i < unit; i += 4)
-      transpose_four(source + i * stride + k, stride, packed + k * unit + i, unit);
+    for (int i = 0; i < unit; i += 4) {
+      for (int j = 0; j < 4; ++j) block[j] = hn::LoadU(four, source + (i + j) * stride + k);
+      transpose(four, block);
+      for (int j = 0; j < 4; ++j) hn::StoreU(block[j], four, packed + (k + j) * unit + i);
+    }
   for (; k < depth; ++k)
     for (int i = 0; i < unit; ++i) packed[k * unit + i] = source[i * stride + k];
 }

@@ -268,19 +268,6 @@ void exclude_low_scored_groups(std::vector<float>& selection, const ExpertsConfi
   }
 }
 
-std::int64_t read_expert_index(ConstTensorView indices, std::int64_t row, std::int64_t place,
-                               std::int64_t experts) {
-  const auto k = indices.dim(1);
-  const float* chosen = indices.data<float>() + row * k;
-  const float index = chosen[place];
-  if (!(index >= 0.0f && index < static_cast<float>(experts)) || index != std::floor(index))
-    bad_input("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
-              experts - 1);
-  if (std::count(chosen, chosen + place, index) > 0)
-    bad_input("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
-  return static_cast<std::int64_t>(index);
-}
-
 }  // namespace
 
 void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
@@ -366,7 +353,15 @@ RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts)
                     .begin = std::vector<std::int64_t>(as_index(experts) + 1),
                     .slots = std::vector<std::int64_t>(as_index(indices.size()))};
   for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
-    chosen.push_back(read_expert_index(indices, slot / k, slot % k, experts));
+    const auto row = slot / k;
+    const float* const first = indices.data<float>() + row * k;
+    const float index = first[slot % k];
+    if (!(index >= 0.0f && index < static_cast<float>(experts)) || index != std::floor(index))
+      bad_input("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
+                experts - 1);
+    if (std::count(first, first + slot % k, index) > 0)
+      bad_input("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
+    chosen.push_back(static_cast<std::int64_t>(index));
     ++rows.begin[as_index(chosen.back()) + 1];
   }
   std::partial_sum(rows.begin.begin(), rows.begin.end(), rows.begin.begin());

@@ -218,17 +218,7 @@ void multiply_matrices(const gemm::StridedVectors& left, const gemm::StridedVect
 class HeadRecurrence {
  public:
   HeadRecurrence(const LinearRecurrenceInput& input, std::int64_t head, TensorView output)
-      : input_(input),
-        corrects_(input.config.kind == Mixer::gated_delta),
-        heads_(input.config.value_heads),
-        head_(head),
-        d_k_(input.config.d_key),
-        d_v_(input.config.d_value),
-        stride_(input.config.channels()),
-        q_(input.qkv.data<float>() + head / (heads_ / input.config.key_heads) * d_k_),
-        k_(q_ + input.config.key_width()),
-        v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
-        output_(output.data<float>() + head * d_v_) {
+      : input_(input), head_(head), output_(output.data<float>() + head * d_v_) {
     thread_local ScratchFloats memory;
     state_ = memory.floats(recurrence_head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
     keys_ = state_ + d_k_ * d_v_;
@@ -274,7 +264,13 @@ class HeadRecurrence {
   // or are w_i = b_i v_i in Mamba 2, and
   //   output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
   void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
-    load_chunk(origin, old, total);
+    for (auto i = old; i < total; ++i) {
+      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
+      log_decays_[i] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
+    }
+    double sum = 0.0;  // in float64, so that differences stay accurate
+    for (std::int64_t i = 0; i < total; ++i)
+      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
     const auto count = total - old;
     const gemm::StridedVectors k{keys_ + old * d_k_, d_k_, count, d_k_};
     const gemm::StridedVectors q{q_ + (origin + old) * stride_, stride_, count, d_k_};
@@ -315,17 +311,6 @@ class HeadRecurrence {
       rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k[j]);
   }
 
-  // Copies new keys and accumulates log decays in float64, so that differences stay accurate.
-  void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
-    for (auto i = old; i < total; ++i) {
-      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
-      log_decays_[i] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
-    }
-    double sum = 0.0;
-    for (std::int64_t i = 0; i < total; ++i)
-      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
-  }
-
   // Writes the state after the first `count` rows of the chunk, e^{c_last} S + sum over i of
   // e^{c_last - c_i} k_i w_iᵀ. `state` may alias state_.
   void write_state(std::int64_t count, float* state) {
@@ -341,15 +326,17 @@ class HeadRecurrence {
   }
 
   const LinearRecurrenceInput& input_;
-  bool corrects_;  // the delta rule: what the state predicts from k is taken off v
-  std::int64_t heads_;
+  const MixerConfig& config_ = input_.config;
+  // The delta rule: what the state predicts from k is taken off v.
+  bool corrects_ = config_.kind == Mixer::gated_delta;
+  std::int64_t heads_ = config_.value_heads;
+  std::int64_t d_k_ = config_.d_key;
+  std::int64_t d_v_ = config_.d_value;
+  std::int64_t stride_ = config_.channels();  // of rows of q, k and v
   std::int64_t head_;
-  std::int64_t d_k_;
-  std::int64_t d_v_;
-  std::int64_t stride_;  // of rows of q, k and v
-  const float* q_;
-  const float* k_;
-  const float* v_;
+  const float* q_ = input_.qkv.data<float>() + head_ / (heads_ / config_.key_heads) * d_k_;
+  const float* k_ = q_ + config_.key_width();
+  const float* v_ = input_.qkv.data<float>() + 2 * config_.key_width() + head_ * d_v_;
   float* output_;
   float* state_;  // here begins the layout of MixerMemory::heads
   float* keys_;

@@ -314,15 +314,6 @@ HWY_INLINE Pair rotate_pairs(Pair pair, FloatVector cos, FloatVector sin) {
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
-HWY_INLINE void rotate_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
-  for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
-    const auto pair = rotate_pairs({load(x + i, extent), load(x + half + i, extent)},
-                                   load(cos + i, extent), load(sin + i, extent));
-    store(pair.first, x + i, extent);
-    store(pair.second, x + half + i, extent);
-  });
-}
-
 HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
   FloatVector first;
   FloatVector second;
@@ -333,7 +324,13 @@ HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
 
 void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half,
                    bool interleaved) {
-  if (!interleaved) return rotate_halves(x, cos, sin, half);
+  if (!interleaved)
+    return for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
+      const auto pair = rotate_pairs({load(x + i, extent), load(x + half + i, extent)},
+                                     load(cos + i, extent), load(sin + i, extent));
+      store(pair.first, x + i, extent);
+      store(pair.second, x + half + i, extent);
+    });
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
     rotate_interleaved(x + 2 * i, load(cos + i, FullLanes()), load(sin + i, FullLanes()));
