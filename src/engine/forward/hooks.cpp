@@ -136,7 +136,7 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
               : point.stage == Stage::mixer_state ? "mixer.hook_in"
                                                   : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
-  if (!chosen_rows.empty()) check_indices_in_range(chosen_rows, rows, "row", hook_name(point));
+  check_indices_in_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty())
     check_indices_in_range(heads, activation_head_count(model, point), "head", hook_name(point));
 }
