@@ -56,13 +56,6 @@ class SampledRowsObserver : public Observer {
   std::vector<std::int64_t> rows_;
 };
 
-// Returns the median; for an even count, the lower of the two middle values.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 std::vector<BenchBatch> default_batches(Device device, const ModelConfig& model) {
   const std::vector<BenchBatch> wanted = device.kind == Device::Kind::cpu
                                              ? std::vector<BenchBatch>{{1, 512}, {1, 2048}}
@@ -335,11 +328,12 @@ class BenchmarkSession {
       forward(*backend_, batch, observer);
       seconds.push_back(seconds_since(start));
     }
+    std::ranges::sort(seconds);
     TimedBackend timed(*backend_);
     forward(timed, batch, observer);
     BenchResult result{.batch = size,
-                       .seconds = median(seconds),
-                       .best_seconds = std::ranges::min(seconds),
+                       .seconds = seconds[(seconds.size() - 1) / 2],
+                       .best_seconds = seconds.front(),
                        .rows = batch.rows(),
                        .activation_bytes = activation_bytes(batch.rows()),
                        .attention = timed.kernel_timings(),
