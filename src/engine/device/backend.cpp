@@ -47,14 +47,6 @@ bool is_cpu(Device device) {
   return device.kind == Device::Kind::cpu;
 }
 
-std::vector<Device> list_gpus() {
-  std::vector<Device> devices;
-  for (int gpu = 0; gpu < cuda_device_count(); ++gpu)
-    if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
-  if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
-  return devices;
-}
-
 // GPUs of different architectures use different kernels, whose results differ in the last bits.
 void check_same_kind(Device first, Device other) {
   if (first.kind != other.kind)
@@ -91,11 +83,11 @@ std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
   for (const auto& name : wanted) {
     if (name == "all" && wanted.size() > 1)
       bad_input("devices: 'all' stands alone, expected no other beside it");
-    if (name == "all")
-      devices = list_gpus();
-    else
-      devices.push_back(parse_device(name));
+    if (name != "all") devices.push_back(parse_device(name));
+    for (int gpu = 0; name == "all" && gpu < cuda_device_count(); ++gpu)
+      if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
   }
+  if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
   for (const auto& device : devices) check_same_kind(devices.front(), device);
   return devices;
 }

@@ -38,18 +38,19 @@ struct PatternMass {
   double pairs_diagonal;
 };
 
+double column_sum(std::span<const double> sums, NearKeyColumn column) {
+  return sums[as_index(AttentionColumnLayout::offset(column))];
+}
+
 std::vector<PatternMass> head_patterns(const PatternPairCounts& pairs,
                                        std::span<const double> sums) {
-  const auto sum = [&](NearKeyColumn column) {
-    return sums[as_index(AttentionColumnLayout::offset(column))];
-  };
-  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  return {{sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0, count(pairs.tokens - 1),
-           pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
-          {sum(NearKeyColumn::dup), sum(NearKeyColumn::dup_first), 0.0, count(pairs.dup),
-           count(pairs.dup_first), 0.0},
-          {sum(NearKeyColumn::ind), 0.0, sum(NearKeyColumn::ind_self), count(pairs.ind), 0.0,
-           count(pairs.ind_self)}};
+  const auto sum = [&](NearKeyColumn column) { return column_sum(sums, column); };
+  return {{sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
+           to_double(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
+          {sum(NearKeyColumn::dup), sum(NearKeyColumn::dup_first), 0.0, to_double(pairs.dup),
+           to_double(pairs.dup_first), 0.0},
+          {sum(NearKeyColumn::ind), 0.0, sum(NearKeyColumn::ind_self), to_double(pairs.ind), 0.0,
+           to_double(pairs.ind_self)}};
 }
 
 void pattern_scores(const PatternMass& pattern, double tokens, double column_0, double diagonal,
@@ -195,13 +196,10 @@ void fill_document_columns(const AttentionColumnLayout& layout, const PatternPai
                            std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
-  const auto sum = [&](NearKeyColumn column) {
-    return sums[as_index(AttentionColumnLayout::offset(column))];
-  };
   for (const auto& pattern : head_patterns(pairs, sums)) {
-    pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearKeyColumn::sink_0),
-                   sum(NearKeyColumn::self), values.subspan(0, kScores),
-                   values.subspan(kScores, kScores));
+    pattern_scores(pattern, static_cast<double>(pairs.tokens),
+                   column_sum(sums, NearKeyColumn::sink_0), column_sum(sums, NearKeyColumn::self),
+                   values.subspan(0, kScores), values.subspan(kScores, kScores));
     values = values.subspan(2 * kScores);
   }
   const bool long_enough = pairs.tokens >= kSinkRows;

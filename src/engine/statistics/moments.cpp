@@ -132,17 +132,6 @@ std::vector<std::pair<std::string, std::string>> merge_properties(const Statisti
           {"columns of groups B and C", list(s.attention.columns)}};
 }
 
-void check_mergeable(const Statistics& into, const Statistics& part, const std::string& where,
-                     const std::string& part_where) {
-  const auto there = merge_properties(into);
-  const auto here = merge_properties(part);
-  for (std::size_t i = 0; i < there.size(); ++i)
-    if (there[i].second != here[i].second)
-      bad_input(
-          "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
-          where, part_where, there[i].first, there[i].second, here[i].second);
-}
-
 }  // namespace
 
 void merge(PositionSums& into, const PositionSums& part) {
@@ -236,7 +225,13 @@ DocumentPositionSums sum_document_positions(std::span<const std::int64_t> length
 
 void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,
                       const std::string& part_where) {
-  check_mergeable(into, part, where, part_where);
+  const auto there = merge_properties(into);
+  const auto here = merge_properties(part);
+  for (std::size_t i = 0; i < there.size(); ++i)
+    if (there[i].second != here[i].second)
+      bad_input(
+          "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
+          where, part_where, there[i].first, there[i].second, here[i].second);
   for (auto& [key, layers] : into.moments) {
     const auto& others = part.moments.at(key);
     for (std::size_t i = 0; i < layers.size(); ++i) merge(layers[i], others[i]);

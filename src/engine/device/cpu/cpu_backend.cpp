@@ -29,12 +29,12 @@ void CpuBackend::begin_pass(const Batch& batch) {
 std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t sequences,
                                                                 std::int64_t) {
   auto store = std::make_unique<CpuStore>();
-  for (const auto& layer : config().layers)
+  for (const auto& layer : config().layers) {
     store->layers.emplace_back(sequences, config().n_kv_heads_of(layer), config().d_head_of(layer),
                                config().d_value_of(layer));
-  for (const auto& layer : config().layers)
     store->recurrent.push_back(layer.has_state() ? make_mixer_memory(config().mixer, sequences)
                                                  : MixerMemory());
+  }
   return store;
 }
 
@@ -331,10 +331,9 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
     project_experts_down(buffer_view(ActivationBuffer::gate), by_expert_, weights_->experts,
                          factors, update_.view().rows(begin, begin + count));
     if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
-    return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }
   // Processes at most kCpuMlpRows rows at a time, because the packed input is as wide as the MLP.
-  for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
+  for (std::int64_t row = 0; !has_experts() && row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
     linear(buffer_view(ActivationBuffer::gate).rows(row, end), weights_->down,
            update_.view().rows(begin + row, begin + end));
@@ -352,17 +351,15 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
     project_mlp(x, gate, up);
     activate_mlp(gate, up);
     linear(gate, weights_->down, output);
-    if (!weights_->shared_gate.weight.values.empty()) gate_shared_expert(row, end, output);
+    if (!weights_->shared_gate.weight.values.empty()) {
+      Tensor factors({end - row, 1});
+      linear(x, weights_->shared_gate, factors);
+      apply_activation(Activation::sigmoid, {}, factors);
+      for (std::int64_t i = 0; i < end - row; ++i)
+        scale_by(output.view().rows(i, i + 1), static_cast<double>(factors.data<float>()[i]));
+    }
     add_update(update_.view().rows(row, end), output);
   }
-}
-
-void CpuBackend::gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output) {
-  Tensor gate({end - begin, 1});
-  linear(normalized_.view().rows(begin, end), weights_->shared_gate, gate);
-  apply_activation(Activation::sigmoid, {}, gate);
-  for (std::int64_t row = 0; row < end - begin; ++row)
-    scale_by(output.rows(row, row + 1), static_cast<double>(gate.data<float>()[row]));
 }
 
 void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,

@@ -146,8 +146,6 @@ class CpuBackend : public Backend {
   bool has_experts() const { return !weights_->experts.empty(); }
   // Adds the output of the shared expert for rows [begin, begin + count) to the update.
   void add_shared_expert(std::int64_t begin, std::int64_t count);
-  // Multiplies rows [begin, end) of the shared expert's output by their gates.
-  void gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output);
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView buffer_view(ActivationBuffer buffer);
 
