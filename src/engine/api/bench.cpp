@@ -56,13 +56,6 @@ class SampledRowsObserver : public Observer {
   std::vector<std::int64_t> rows_;
 };
 
-// Returns the median; for an even count, the lower of the two middle values.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 std::vector<BenchBatch> default_batches(Device device, const ModelConfig& model) {
   const std::vector<BenchBatch> wanted = device.kind == Device::Kind::cpu
                                              ? std::vector<BenchBatch>{{1, 512}, {1, 2048}}
@@ -99,11 +92,6 @@ class TimedBackend : public Backend {
     kept_.clear();
     time("start and end", 0.0, &Backend::begin_pass, batch);
   }
-  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
-                                                      std::int64_t positions) override {
-    return timed_.make_key_value_store(sequences, positions);
-  }
-  void use_key_value_store(KeyValueStore& store) override { timed_.use_key_value_store(store); }
   void embed() override { time("embedding", 0.0, &Backend::embed); }
   void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
   void embed_per_layer_inputs() override {
@@ -113,9 +101,6 @@ class TimedBackend : public Backend {
     time("layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
   }
   void scale_residual() override { time("output", 0.0, &Backend::scale_residual); }
-  void set_residual(ConstTensorView residual) override {
-    time("embedding", 0.0, &Backend::set_residual, residual);
-  }
   void begin_layer(std::int64_t layer) override {
     layer_ = layer;
     time("start and end", 0.0, &Backend::begin_layer, layer);
@@ -146,7 +131,6 @@ class TimedBackend : public Backend {
   void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override {
     time("mixer", mixer_flop(), &Backend::run_recurrent_mixer, state_rows);
   }
-  ConstTensorView mixer_states() override { return timed_.mixer_states(); }
   void project_mixer_output(ResidualAddition addition) override {
     time("output", product_flop(active_rows(), config().mixer.value_width(), config().d_model),
          &Backend::project_mixer_output, addition);
@@ -183,39 +167,41 @@ class TimedBackend : public Backend {
   void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override {
     time("captured rows", 0.0, &Backend::read_buffer, buffer, selection, std::move(show));
   }
-  void edit_buffer(ActivationBuffer buffer,
-                   const std::function<void(TensorView)>& change) override {
-    time("captured rows", 0.0, &Backend::edit_buffer, buffer, change);
-  }
-  ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
-    ActivationCopy copied;
-    time("captured rows", 0.0,
-         [&](Backend& timed) { copied = timed.copy_buffer(buffer, selection); });
-    return copied;
-  }
-  void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
-    time("captured rows", 0.0, &Backend::overwrite_buffer, buffer, values);
-  }
-  void score_rows(const RowScores& out) override { time("scores", 0.0, &Backend::score_rows, out); }
-  void recompute_pattern(const RowScores& edited) override {
-    time("scores", 0.0, &Backend::recompute_pattern, edited);
-  }
-  void attend_edited_rows(const RowScores& edited) override {
-    time("scores", 0.0, &Backend::attend_edited_rows, edited);
-  }
-  void add_moments(ActivationBuffer buffer, const MomentRequest& request,
-                   MomentConsumer& sink) override {
-    time("statistics", 0.0, &Backend::add_moments, buffer, request, sink);
-  }
   void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }
-  void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
-    time("statistics", 0.0, &Backend::add_attention_statistics, request, sink);
-  }
   void finish_pass() override { time("start and end", 0.0, &Backend::finish_pass); }
   std::string describe_hardware() const override { return timed_.describe_hardware(); }
   void wait() override { timed_.wait(); }
   std::string attention_kernel() const override { return timed_.attention_kernel(); }
   double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
+
+  // Steps that the pass of a capture does not run, without times.
+  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
+                                                      std::int64_t positions) override {
+    return timed_.make_key_value_store(sequences, positions);
+  }
+  void use_key_value_store(KeyValueStore& store) override { timed_.use_key_value_store(store); }
+  void set_residual(ConstTensorView residual) override { timed_.set_residual(residual); }
+  ConstTensorView mixer_states() override { return timed_.mixer_states(); }
+  void edit_buffer(ActivationBuffer buffer,
+                   const std::function<void(TensorView)>& change) override {
+    timed_.edit_buffer(buffer, change);
+  }
+  ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
+    return timed_.copy_buffer(buffer, selection);
+  }
+  void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
+    timed_.overwrite_buffer(buffer, values);
+  }
+  void score_rows(const RowScores& out) override { timed_.score_rows(out); }
+  void recompute_pattern(const RowScores& edited) override { timed_.recompute_pattern(edited); }
+  void attend_edited_rows(const RowScores& edited) override { timed_.attend_edited_rows(edited); }
+  void add_moments(ActivationBuffer buffer, const MomentRequest& request,
+                   MomentConsumer& sink) override {
+    timed_.add_moments(buffer, request, sink);
+  }
+  void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
+    timed_.add_attention_statistics(request, sink);
+  }
 
  private:
   // FLOP of a mixer: input projections, and three products of the state with a vector per token.
@@ -342,11 +328,12 @@ class BenchmarkSession {
       forward(*backend_, batch, observer);
       seconds.push_back(seconds_since(start));
     }
+    std::ranges::sort(seconds);
     TimedBackend timed(*backend_);
     forward(timed, batch, observer);
     BenchResult result{.batch = size,
-                       .seconds = median(seconds),
-                       .best_seconds = std::ranges::min(seconds),
+                       .seconds = seconds[(seconds.size() - 1) / 2],
+                       .best_seconds = seconds.front(),
                        .rows = batch.rows(),
                        .activation_bytes = activation_bytes(batch.rows()),
                        .attention = timed.kernel_timings(),

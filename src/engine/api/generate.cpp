@@ -12,6 +12,7 @@
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
 #include "engine/api/generation.h"
+#include "engine/forward/forward.h"
 #include "input/tokenizer/tokenizer_file.h"
 
 namespace qkscope {
@@ -20,7 +21,7 @@ namespace {
 // Copies the last logits of each sequence; forwards other hooks to the observer of the caller.
 class LastLogitsObserver : public Observer {
  public:
-  explicit LastLogitsObserver(Observer* other) : other_(other) {}
+  explicit LastLogitsObserver(Observer* other) : other_(other != nullptr ? *other : nothing_) {}
 
   void begin(const Batch& batch) {
     rows_.clear();
@@ -30,32 +31,30 @@ class LastLogitsObserver : public Observer {
   // Returns the logits, shape (sequences, vocab_size); valid after the pass.
   const Tensor& logits() const { return logits_; }
 
-  bool wants(HookPoint point) const override { return is_logits(point) || other_wants(point); }
-  bool wants_derived() const override { return other_ != nullptr && other_->wants_derived(); }
-  void begin_layer(std::int64_t layer) override {
-    if (other_ != nullptr) other_->begin_layer(layer);
-  }
+  bool wants(HookPoint point) const override { return is_logits(point) || other_.wants(point); }
+  bool wants_derived() const override { return other_.wants_derived(); }
+  void begin_layer(std::int64_t layer) override { other_.begin_layer(layer); }
   Selection selection(HookPoint point) const override {
     if (!is_logits(point)) return {};
     return {.rows = rows_, .heads = {}};
   }
   bool edits(HookPoint point) const override { return !is_logits(point) && other_edits(point); }
-  void edit(HookPoint point, TensorView activation) override { other_->edit(point, activation); }
-  bool keeps_on_device() const override { return other_ != nullptr && other_->keeps_on_device(); }
+  void edit(HookPoint point, TensorView activation) override { other_.edit(point, activation); }
+  bool keeps_on_device() const override { return other_.keeps_on_device(); }
 
   void see(HookPoint point, ConstTensorView activation) override {
-    if (!is_logits(point)) return other_->see(point, activation);
+    if (!is_logits(point)) return other_.see(point, activation);
     logits_ = to_float32(activation);
-    if (!other_wants(point)) return;
+    if (!other_.wants(point)) return;
     if (other_edits(point))
-      other_->edit(point, logits_);
+      other_.edit(point, logits_);
     else
-      other_->see(point, logits_);
+      other_.see(point, logits_);
   }
 
   bool keep(HookPoint point, const ActivationCopy& activation) override {
-    if (!is_logits(point)) return other_->keep(point, activation);
-    if (other_wants(point)) other_->keep(point, activation);
+    if (!is_logits(point)) return other_.keep(point, activation);
+    if (other_.wants(point)) other_.keep(point, activation);
     logits_ = Tensor(activation.view.shape());
     copy_values(logits_, activation.view);
     return false;
@@ -63,10 +62,10 @@ class LastLogitsObserver : public Observer {
 
  private:
   static bool is_logits(HookPoint point) { return point.stage == Stage::logits; }
-  bool other_wants(HookPoint point) const { return other_ != nullptr && other_->wants(point); }
-  bool other_edits(HookPoint point) const { return other_wants(point) && other_->edits(point); }
+  bool other_edits(HookPoint point) const { return other_.wants(point) && other_.edits(point); }
 
-  Observer* other_;
+  NoObserver nothing_;
+  Observer& other_;
   std::vector<std::int64_t> rows_;
   Tensor logits_;
 };
@@ -100,7 +99,7 @@ class GeneratedSequence {
         options_(options),
         stop_tokens_(stop_tokens),
         ids_(prompt),
-        sampler_({options.temperature, options.top_k, options.top_p}, options.seed, number) {
+        sampler_(options, number) {
     if (options.tokenizer != nullptr)
       stream_.emplace(*options.tokenizer, prompt, options.stop_texts);
   }

@@ -10,20 +10,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "qkscope/experimental/generate.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {
-
-// Parameters as in GenerateOptions.
-struct SamplingOptions {
-  double temperature = 0.0;
-  std::int64_t top_k = 0;
-  double top_p = 1.0;
-};
 
 // Candidate tokens with unnormalised probabilities.
 struct TokenCandidates {
@@ -31,39 +26,39 @@ struct TokenCandidates {
   std::vector<double> weights;
 };
 
-inline double softmax_weight(float logit, float highest, double temperature) {
-  if (logit == highest) return 1.0;  // also if both logits are infinite
-  return std::exp((static_cast<double>(logit) - static_cast<double>(highest)) / temperature);
+inline std::vector<std::int32_t> all_token_ids(std::span<const float> logits) {
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+// Weights tokens by the softmax, relative to the most likely token.
+inline TokenCandidates weigh_tokens(std::vector<std::int32_t> tokens, std::span<const float> logits,
+                                    double temperature) {
+  const float highest = std::ranges::max(logits);
+  std::vector<double> weights;
+  for (const auto token : tokens) {
+    const float logit = logits[as_index(token)];
+    const auto below = static_cast<double>(logit) - static_cast<double>(highest);
+    weights.push_back(logit == highest ? 1.0
+                                       : std::exp(below / temperature));  // both may be infinite
+  }
+  return {std::move(tokens), std::move(weights)};
 }
 
 // Returns the `count` most likely tokens in descending order of probability.
 inline TokenCandidates top_token_candidates(std::span<const float> logits, std::size_t count,
                                             double temperature) {
-  TokenCandidates found;
-  found.tokens.resize(logits.size());
-  std::iota(found.tokens.begin(), found.tokens.end(), 0);
+  auto tokens = all_token_ids(logits);
   const auto more_likely = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[as_index(a)];
     const float y = logits[as_index(b)];
     return x != y ? x > y : a < b;
   };
-  const auto end = found.tokens.begin() + static_cast<std::ptrdiff_t>(count);
-  std::partial_sort(found.tokens.begin(), end, found.tokens.end(), more_likely);
-  found.tokens.erase(end, found.tokens.end());
-  const float highest = logits[as_index(found.tokens.front())];
-  for (const auto token : found.tokens)
-    found.weights.push_back(softmax_weight(logits[as_index(token)], highest, temperature));
-  return found;
-}
-
-inline TokenCandidates all_token_candidates(std::span<const float> logits, double temperature) {
-  TokenCandidates found;
-  found.tokens.resize(logits.size());
-  std::iota(found.tokens.begin(), found.tokens.end(), 0);
-  const float highest = std::ranges::max(logits);
-  for (const float logit : logits)
-    found.weights.push_back(softmax_weight(logit, highest, temperature));
-  return found;
+  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(tokens.begin(), end, tokens.end(), more_likely);
+  tokens.erase(end, tokens.end());
+  return weigh_tokens(std::move(tokens), logits, temperature);
 }
 
 inline double total_weight(std::span<const double> weights) {
@@ -85,7 +80,7 @@ inline bool truncate_to_nucleus(TokenCandidates& candidates, double enough) {
 }
 
 inline TokenCandidates find_token_candidates(std::span<const float> logits,
-                                             const SamplingOptions& options) {
+                                             const GenerateOptions& options) {
   if (options.top_k > 0) {
     const auto count = std::min(logits.size(), as_index(options.top_k));
     auto found = top_token_candidates(logits, count, options.temperature);
@@ -93,7 +88,7 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
       truncate_to_nucleus(found, options.top_p * total_weight(found.weights));
     return found;
   }
-  auto all = all_token_candidates(logits, options.temperature);
+  auto all = weigh_tokens(all_token_ids(logits), logits, options.temperature);
   if (options.top_p >= 1.0) return all;
   // The nucleus is usually small; sorting the whole vocabulary would be slow.
   const auto enough = options.top_p * total_weight(all.weights);
@@ -107,9 +102,9 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
 // Samples the tokens of one sequence, reproducibly for a given seed and sequence number.
 class Sampler {
  public:
-  Sampler(const SamplingOptions& options, std::uint64_t seed, std::int64_t sequence)
-      : options_(options) {
-    std::seed_seq words{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
+  Sampler(const GenerateOptions& options, std::int64_t sequence) : options_(options) {
+    std::seed_seq words{static_cast<std::uint32_t>(options.seed),
+                        static_cast<std::uint32_t>(options.seed >> 32),
                         static_cast<std::uint32_t>(sequence)};
     generator_.seed(words);
   }
@@ -129,7 +124,7 @@ class Sampler {
   }
 
  private:
-  SamplingOptions options_;
+  GenerateOptions options_;
   std::mt19937_64 generator_;
 };
 

@@ -206,25 +206,21 @@ struct KeyValueCache::State {
     return lengths[as_index(sequence)];
   }
 
-  void check_sequence_follows_cache(const Sequence& sequence) {
-    const auto cached = length(sequence.slot);
-    if (sequence.past != cached)
-      bad_input("cache: a batch goes on at position {} of sequence {}, of which {} are there",
-                sequence.past, sequence.slot, cached);
-    if (sequence.end() > positions)
-      bad_input("cache: sequence {} would have {} tokens, there is room for {}", sequence.slot,
-                sequence.end(), positions);
-    if (cached > 0 && !same_frequencies(config(), cached, sequence.end()))
-      bad_input(
-          "cache: between {} and {} tokens RoPE changes its frequencies; forget sequence {} and "
-          "run its whole text",
-          cached, sequence.end(), sequence.slot);
-  }
-
   void check_batch_follows_cache(const Batch& batch) {
     std::vector<bool> seen(lengths.size());
     for (const auto& sequence : batch.sequences) {
-      check_sequence_follows_cache(sequence);
+      const auto cached = length(sequence.slot);
+      if (sequence.past != cached)
+        bad_input("cache: a batch goes on at position {} of sequence {}, of which {} are there",
+                  sequence.past, sequence.slot, cached);
+      if (sequence.end() > positions)
+        bad_input("cache: sequence {} would have {} tokens, there is room for {}", sequence.slot,
+                  sequence.end(), positions);
+      if (cached > 0 && !same_frequencies(config(), cached, sequence.end()))
+        bad_input(
+            "cache: between {} and {} tokens RoPE changes its frequencies; forget sequence {} and "
+            "run its whole text",
+            cached, sequence.end(), sequence.slot);
       if (seen[as_index(sequence.slot)])
         bad_input("cache: sequence {} is twice in a batch", sequence.slot);
       seen[as_index(sequence.slot)] = true;

@@ -1,26 +1,19 @@
 #include "engine/device/backend.h"
 
 #include <atomic>
-#include <charconv>
 #include <cstring>
 #include <mutex>
 #include <string_view>
 
 #include "base/core/log.h"
 #include "base/core/numbers.h"
+#include "base/core/text.h"
 #include "engine/device/cpu/cpu_backend.h"
 #include "engine/device/cuda_module.h"
 #include "engine/device/memory_plan.h"
 
 namespace qkscope {
 namespace {
-
-// Parses the N of cuda:N; returns -1 if N is not a number.
-int parse_gpu_number(std::string_view text) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : -1;
-}
 
 // Logs once why no GPU is used: at info level if a driver is installed, else at debug level.
 Device first_gpu_or_cpu() {
@@ -37,7 +30,7 @@ Device parse_device(const std::string& wanted) {
   if (wanted == "cpu") return {};
   if (wanted == "auto") return first_gpu_or_cpu();
   const bool numbered = wanted.starts_with("cuda:");
-  const int gpu = numbered ? parse_gpu_number(std::string_view(wanted).substr(5)) : 0;
+  const int gpu = numbered ? parse_number<int>(std::string_view(wanted).substr(5)).value_or(-1) : 0;
   if ((!numbered && wanted != "cuda") || gpu < 0)
     bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
   if (const auto why = gpu_unavailable_reason(gpu); !why.empty())
@@ -52,14 +45,6 @@ const CudaModule& require_cuda_module() {
 
 bool is_cpu(Device device) {
   return device.kind == Device::Kind::cpu;
-}
-
-std::vector<Device> list_gpus() {
-  std::vector<Device> devices;
-  for (int gpu = 0; gpu < cuda_device_count(); ++gpu)
-    if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
-  if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
-  return devices;
 }
 
 // GPUs of different architectures use different kernels, whose results differ in the last bits.
@@ -98,11 +83,11 @@ std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
   for (const auto& name : wanted) {
     if (name == "all" && wanted.size() > 1)
       bad_input("devices: 'all' stands alone, expected no other beside it");
-    if (name == "all")
-      devices = list_gpus();
-    else
-      devices.push_back(parse_device(name));
+    if (name != "all") devices.push_back(parse_device(name));
+    for (int gpu = 0; name == "all" && gpu < cuda_device_count(); ++gpu)
+      if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
   }
+  if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
   for (const auto& device : devices) check_same_kind(devices.front(), device);
   return devices;
 }

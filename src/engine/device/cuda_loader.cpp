@@ -39,23 +39,6 @@ const CudaHostFunctions kHost{
 
 // CUDA driver functions used in this file, with the signatures of cuda.h.
 struct DriverFunctions {
-  explicit DriverFunctions(void* library)
-      : init(find<decltype(init)>(library, "cuInit")),
-        version(find<decltype(version)>(library, "cuDriverGetVersion")),
-        count(find<decltype(count)>(library, "cuDeviceGetCount")),
-        device(find<decltype(device)>(library, "cuDeviceGet")),
-        attribute(find<decltype(attribute)>(library, "cuDeviceGetAttribute")),
-        error_text(find<decltype(error_text)>(library, "cuGetErrorString")) {}
-
-  bool found_all_functions() const {
-    return init && version && count && device && attribute && error_text;
-  }
-
-  template <typename Function>
-  static Function find(void* library, const char* name) {
-    return reinterpret_cast<Function>(::dlsym(library, name));
-  }
-
   int (*init)(unsigned flags);
   int (*version)(int* version);
   int (*count)(int* count);
@@ -63,6 +46,12 @@ struct DriverFunctions {
   int (*attribute)(int* value, int attribute, int device);
   int (*error_text)(int error, const char** text);
 };
+// Sets `function` to the function of a library; returns false if there is none.
+template <typename Function>
+bool find_function(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
 constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
 constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
@@ -135,8 +124,13 @@ CudaDriver probe_driver(const std::string& library) {
     return unusable(fmt::format("there is no NVIDIA driver on this machine ({} was not found)",
                                 fs::path(library).filename().string()));
   answer.found = true;
-  const DriverFunctions driver(handle);
-  if (!driver.found_all_functions())
+  DriverFunctions driver;
+  if (!find_function(handle, "cuInit", driver.init) ||
+      !find_function(handle, "cuDriverGetVersion", driver.version) ||
+      !find_function(handle, "cuDeviceGetCount", driver.count) ||
+      !find_function(handle, "cuDeviceGet", driver.device) ||
+      !find_function(handle, "cuDeviceGetAttribute", driver.attribute) ||
+      !find_function(handle, "cuGetErrorString", driver.error_text))
     return unusable(fmt::format("{} is not an NVIDIA driver", library));
   int count = 0;
   int error = driver.init(0);

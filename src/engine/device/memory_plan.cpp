@@ -48,13 +48,6 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Returns the number of floats of a mixer for a batch: q, k, v, gates, output, rates and decays.
-std::int64_t mixer_floats(const ModelConfig& model, std::int64_t rows) {
-  const auto& mixer = model.mixer;
-  return rows * (mixer.channels() + 2 * mixer.value_width() + mixer.value_heads + mixer.decays() +
-                 mixer.gate_rank());
-}
-
 // Bytes of a mixture of experts: router outputs, and inputs, gate, up and gated rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
@@ -169,9 +162,12 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
                       std::min(kMostSharedWeights, mlp_products * model.d_model * d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
-  const auto floats = rows * (residuals + heads + rotary_elements(model) + per_layer) +
-                      mlp_products * mlp_rows * d_mlp + packed + expert_floats(model, rows) +
-                      mixer_floats(model, rows);
+  // q, k, v, gates, output, rates and decays of a mixer.
+  const auto& mixer = model.mixer;
+  const auto mixed = mixer.channels() + 2 * mixer.value_width() + mixer.value_heads +
+                     mixer.decays() + mixer.gate_rank();
+  const auto floats = rows * (residuals + heads + rotary_elements(model) + per_layer + mixed) +
+                      mlp_products * mlp_rows * d_mlp + packed + expert_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 

@@ -97,10 +97,11 @@ class ForwardPass {
     show_scale({Stage::ln1_scale, layer});
     backend_.normalize(NormSite::before_attention);
     show_to_observer({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
-    if (config_.layers[as_index(layer)].has_attention())
-      run_attention(layer);
-    else
-      run_mixer(layer);
+    if (config_.layers[as_index(layer)].has_attention()) return run_attention(layer);
+    compute_mixer(layer);
+    if (plan_.ends_before({Stage::mixer_out, layer})) return;
+    drop_unneeded_rows(layer);
+    project_mixer(layer);
   }
 
   // Runs the MLP or the experts of a layer. Returns false if the pass ends before their output.
@@ -108,7 +109,13 @@ class ForwardPass {
     normalize_mlp_input(layer);
     show_to_observer({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::router_logits, layer})) return false;
-    if (config_.layers[as_index(layer)].experts) choose_experts_of_rows(layer);
+    if (config_.layers[as_index(layer)].experts) {
+      backend_.project_router();
+      show_to_observer({Stage::router_logits, layer}, ActivationBuffer::router_logits);
+      backend_.choose_experts();
+      show_to_observer({Stage::expert_weights, layer}, ActivationBuffer::expert_weights);
+      show_to_observer({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
+    }
     if (plan_.ends_before({Stage::mlp_pre, layer})) return false;
     const HookPoint output{Stage::mlp_out, layer};
     run_mlp(layer, residual_addition(output));
@@ -127,20 +134,15 @@ class ForwardPass {
     if (beside) compute_mixer(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;
     attend(layer);
-    show_results({Stage::result, layer});
+    const HookPoint result{Stage::result, layer};
+    show_derived(result, ActivationBuffer::z, [=, this](ConstTensorView z) {
+      return head_contributions(z, layer_weights(layer).o.weight);
+    });
     if (beside) project_mixer(layer);
     const HookPoint output{Stage::attn_out, layer};
     if (plan_.ends_before(output)) return;
     backend_.project_output(residual_addition(output));
     show_update(output);
-  }
-
-  // The mixer of a layer without attention.
-  void run_mixer(std::int64_t layer) {
-    compute_mixer(layer);
-    if (plan_.ends_before({Stage::mixer_out, layer})) return;
-    drop_unneeded_rows(layer);
-    project_mixer(layer);
   }
 
   void compute_mixer(std::int64_t layer) {
@@ -178,7 +180,13 @@ class ForwardPass {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
     for (const auto& [buffer, heads] : projected_)
-      backend_.edit_buffer(buffer, [&heads = heads](TensorView all) { replace_heads(heads, all); });
+      backend_.edit_buffer(buffer, [&heads = heads](TensorView all) {  // (rows, heads, d_head)
+        const auto d = all.dim(2);
+        for (const auto& [head, values] : heads)
+          for (std::int64_t row = 0; row < all.dim(0); ++row)
+            std::copy_n(values.data<float>() + row * d, d,
+                        all.data<float>() + (row * all.dim(1) + head) * d);
+      });
     projected_.clear();
     show_to_observer({Stage::q, layer}, ActivationBuffer::q);
     show_to_observer({Stage::k, layer}, ActivationBuffer::k);
@@ -202,21 +210,20 @@ class ForwardPass {
     drop_unneeded_rows(layer);
     backend_.attend();
     if (needs_attention_statistics()) statistics_->after_attention(backend_, layer);
-    if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
+    if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_);
     show_to_observer({Stage::z, layer}, ActivationBuffer::z);
   }
 
   void show_scores(HookPoint scores, HookPoint pattern) {
-    const auto rows = score_rows();
-    const Shape shape{config_.n_heads, std::ssize(rows), batch_.longest()};
-    shown_ = {.rows = rows,
-              .scores = observer_.wants(scores) ? Tensor(shape) : Tensor(),
-              .pattern = observer_.wants(pattern) ? Tensor(shape) : Tensor(),
-              .edited = edits(scores) || edits(pattern)};
-    backend_.score_rows(shown_.views());
-    show_tensor(scores, shown_.scores);
-    if (edits(scores) && observer_.wants(pattern)) backend_.recompute_pattern(shown_.views());
-    show_tensor(pattern, shown_.pattern);
+    score_rows_ = score_rows();
+    const Shape shape{config_.n_heads, std::ssize(score_rows_), batch_.longest()};
+    scores_ = observer_.wants(scores) ? Tensor(shape) : Tensor();
+    pattern_ = observer_.wants(pattern) ? Tensor(shape) : Tensor();
+    shown_ = {score_rows_, scores_, pattern_, edits(scores) || edits(pattern)};
+    backend_.score_rows(shown_);
+    show_tensor(scores, scores_);
+    if (edits(scores) && observer_.wants(pattern)) backend_.recompute_pattern(shown_);
+    show_tensor(pattern, pattern_);
   }
 
   std::vector<std::int64_t> score_rows() const {
@@ -225,14 +232,6 @@ class ForwardPass {
     std::vector<std::int64_t> every_row(as_index(batch_.rows()));
     std::iota(every_row.begin(), every_row.end(), 0);
     return every_row;
-  }
-
-  void choose_experts_of_rows(std::int64_t layer) {
-    backend_.project_router();
-    show_to_observer({Stage::router_logits, layer}, ActivationBuffer::router_logits);
-    backend_.choose_experts();
-    show_to_observer({Stage::expert_weights, layer}, ActivationBuffer::expert_weights);
-    show_to_observer({Stage::expert_indices, layer}, ActivationBuffer::expert_indices);
   }
 
   // Runs the MLP in chunks of rows, or in one chunk if an observer reads or edits its activations.
@@ -284,12 +283,6 @@ class ForwardPass {
     });
   }
 
-  void show_results(HookPoint point) {
-    show_derived(point, ActivationBuffer::z, [=, this](ConstTensorView z) {
-      return head_contributions(z, layer_weights(point.layer).o.weight);
-    });
-  }
-
   // Shows each head's copy of the residual stream to observers: first the common input of q, k and
   // v, then the input of each one. Heads with an edited input are projected separately.
   void show_inputs(std::int64_t layer) {
@@ -326,10 +319,12 @@ class ForwardPass {
     }
     Tensor inputs =
         shared.empty() ? repeat_per_head(residual(), heads) : copy_heads(shared, 0, heads);
-    if (edits)
+    if (edits) {
       observer_.edit(point, inputs);
-    else if (wanted)
-      observer_.see(point, select_rows(inputs, observer_.selection(point).rows));
+    } else if (wanted) {
+      const auto rows = observer_.selection(point).rows;
+      observer_.see(point, rows.empty() ? inputs.view() : copy_rows(inputs, rows));
+    }
     return inputs;
   }
 
@@ -404,15 +399,6 @@ class ForwardPass {
       observer_.see(point, tensor);
   }
 
-  struct ShownScores {
-    std::vector<std::int64_t> rows;
-    Tensor scores;   // (n_heads, rows, keys) or empty
-    Tensor pattern;  // (n_heads, rows, keys) or empty
-    bool edited = false;
-
-    RowScores views() { return {rows, scores, pattern, edited}; }
-  };
-
   Backend& backend_;
   const ModelConfig& config_;
   const Batch& batch_;
@@ -421,7 +407,10 @@ class ForwardPass {
   LayerStatistics* statistics_ = nullptr;
   KeyValueStore* store_ = nullptr;
   PassPlan plan_;
-  ShownScores shown_;
+  std::vector<std::int64_t> score_rows_;
+  Tensor scores_;    // (n_heads, score rows, keys) or empty
+  Tensor pattern_;   // (n_heads, score rows, keys) or empty
+  RowScores shown_;  // views of the above
   std::vector<std::pair<ActivationBuffer, std::vector<ProjectedHead>>>
       projected_;  // heads with edited inputs
 };
@@ -451,9 +440,7 @@ void check_start_options(const RunOptions& options, const Batch& batch, const Mo
 void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
   check_start_options(options, batch, backend.config());
-  const PassPlan::PassStart start{.layer = options.start_at_layer,
-                                  .embeds = options.residual.empty()};
-  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
+  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), options});
   pass.set_run_options(options);
   pass.run();
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,16 +28,11 @@ bool has_hook_point(const ModelConfig& model, HookPoint point);
 // Decides where a pass ends, and from which layer on it computes only a subset of the rows.
 class PassPlan {
  public:
-  // First layer that runs, and whether the embedding runs. Earlier hook points do not fire.
-  struct PassStart {
-    std::int64_t layer = 0;
-    bool embeds = true;
-  };
-
-  // Throws a bad-input error if the observer selects rows or heads that do not exist.
-  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, PassStart start);
-  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
-      : PassPlan(model, observer, rows, PassStart()) {}
+  // Hook points before options.start_at_layer do not fire, nor do those of the embedding in a pass
+  // that starts from a residual. Throws a bad-input error if the observer selects rows or heads
+  // that do not exist.
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+           const RunOptions& options = {});
   // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
@@ -75,11 +69,10 @@ class LayerStatistics {
   virtual ~LayerStatistics() = default;
   // Returns true if after_attention() is needed: attention then runs in the last layer, too.
   virtual bool wants_attention() const = 0;
-  virtual void before_rotation(Backend& backend,
-                               std::int64_t layer) = 0;  // q, k and v are available
-  virtual void after_rotation(Backend& backend,
-                              std::int64_t layer) = 0;  // rotated q and k are available
-  virtual void after_attention(Backend& backend, std::int64_t layer) = 0;  // row sums are available
+  // Called when q, k and v, rotated q and k, and row sums are available.
+  virtual void before_rotation(Backend& backend, std::int64_t layer) = 0;
+  virtual void after_rotation(Backend& backend, std::int64_t layer) = 0;
+  virtual void after_attention(Backend& backend, std::int64_t layer) = 0;
 };
 
 // Runs a batch and shows the observer the hook points it wants. Stops after the last wanted stage,
@@ -130,17 +123,15 @@ inline Tensor copy_heads(ConstTensorView all, std::int64_t first, std::int64_t c
 inline Tensor norm_scales(ConstTensorView x, NormKind kind, double eps) {
   const auto n = x.dim(1);
   Tensor scales({x.dim(0), 1});
-  parallel_for_ranges(x.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
-    for (auto row = begin; row < end; ++row) {
-      const float* values = x.data<float>() + row * n;
-      double mean = 0.0;
-      for (std::int64_t i = 0; kind == NormKind::layer && i < n; ++i) mean += values[i];
-      mean /= static_cast<double>(n);
-      double squares = 0.0;
-      for (std::int64_t i = 0; i < n; ++i) squares += (values[i] - mean) * (values[i] - mean);
-      scales.data<float>()[row] =
-          static_cast<float>(std::sqrt(squares / static_cast<double>(n) + eps));
-    }
+  parallel_for(x.dim(0), [&](std::int64_t row) {
+    const float* values = x.data<float>() + row * n;
+    double mean = 0.0;
+    for (std::int64_t i = 0; kind == NormKind::layer && i < n; ++i) mean += values[i];
+    mean /= static_cast<double>(n);
+    double squares = 0.0;
+    for (std::int64_t i = 0; i < n; ++i) squares += (values[i] - mean) * (values[i] - mean);
+    scales.data<float>()[row] =
+        static_cast<float>(std::sqrt(squares / static_cast<double>(n) + eps));
   });
   return scales;
 }
@@ -174,16 +165,6 @@ inline Tensor repeat_per_head(ConstTensorView x, std::int64_t heads) {
   return all;
 }
 
-// Returns the selected rows of a tensor (rows, heads, d_model); all rows if `rows` is empty.
-inline Tensor select_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
-  if (rows.empty()) return copy_heads(all, 0, all.dim(1));
-  const auto width = all.dim(1) * all.dim(2);
-  Tensor some({std::ssize(rows), all.dim(1), all.dim(2)});
-  float* to = some.data<float>();
-  for (const auto row : rows) to = std::copy_n(all.data<float>() + row * width, width, to);
-  return some;
-}
-
 // q, k or v of one head, computed from an input that an observer replaced.
 struct ProjectedHead {
   std::int64_t head;
@@ -208,15 +189,6 @@ inline std::vector<ProjectedHead> project_changed_heads(const ModelConfig& model
     projected.push_back({head, std::move(values)});
   }
   return projected;
-}
-
-// Writes the projected heads into q, k or v (rows, heads, d_head).
-inline void replace_heads(std::span<const ProjectedHead> projected, TensorView all) {
-  const auto d = all.dim(2);
-  for (const auto& [head, values] : projected)
-    for (std::int64_t row = 0; row < all.dim(0); ++row)
-      std::copy_n(values.data<float>() + row * d, d,
-                  all.data<float>() + (row * all.dim(1) + head) * d);
 }
 
 }  // namespace qkscope

@@ -1,4 +1,5 @@
 #include <array>
+#include <functional>
 #include <initializer_list>
 #include <string_view>
 
@@ -95,15 +96,11 @@ bool is_attention_stage(Stage stage) {
          (stage >= Stage::kv_latent && stage <= Stage::attn_out && !is_mixer_stage(stage));
 }
 
-std::int64_t last_text_layer(const ModelConfig& model) {
+// Returns the last layer for which holds(layer) is true, or the first layer.
+template <typename Holds>
+std::int64_t last_layer_with(const ModelConfig& model, Holds holds) {
   auto last = model.n_layers - 1;
-  while (last > 0 && model.layers[as_index(last)].cross_attention) --last;
-  return last;
-}
-
-std::int64_t last_attention_layer_of(const ModelConfig& model) {
-  auto last = model.n_layers - 1;
-  while (last > 0 && !model.layers[as_index(last)].has_attention()) --last;
+  while (last > 0 && !holds(model.layer(last))) --last;
   return last;
 }
 
@@ -139,7 +136,7 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
               : point.stage == Stage::mixer_state ? "mixer.hook_in"
                                                   : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
-  if (!chosen_rows.empty()) check_indices_in_range(chosen_rows, rows, "row", hook_name(point));
+  check_indices_in_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty())
     check_indices_in_range(heads, activation_head_count(model, point), "head", hook_name(point));
 }
@@ -306,28 +303,28 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
-                   PassStart start)
+                   const RunOptions& options)
     : n_layers_(model.n_layers) {
-  const auto first = start.embeds ? -1 : start.layer;
+  const auto first = options.residual.empty() ? -1 : options.start_at_layer;
   const auto points = observer.wants_derived() ? all_hook_points(model) : hook_points(model);
   for (const auto point : points)
     if (layer_index(point) >= first && observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
   for (const auto point : wanted_) check_selection(model, observer, point, rows);
-  const auto attention = std::max(last_attention_layer(model), start.layer - 1);
+  const auto attention = std::max(last_attention_layer(model), options.start_at_layer - 1);
   if (!try_drop_rows_in(attention, observer, rows)) try_drop_rows_in(n_layers_, observer, rows);
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
                    Stage statistics)
     : PassPlan(model, observer, rows) {
-  const HookPoint end{statistics, last_attention_layer_of(model)};
+  const HookPoint end{statistics, last_layer_with(model, std::mem_fn(&LayerConfig::has_attention))};
   if (ends_before(end)) wanted_.push_back(end);
   last_rows_.clear();  // statistics need every row
 }
 
 void PassPlan::compute_all_keys_for_cache(const ModelConfig& model) {
-  const auto last = last_text_layer(model);
+  const auto last = last_layer_with(model, std::not_fn(&LayerConfig::cross_attention));
   if (drop_layer_ < last) last_rows_.clear();
   if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }

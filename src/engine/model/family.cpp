@@ -308,15 +308,6 @@ ExpertNames stacked_expert_names() {
       .router = "mlp.gate", .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};
 }
 
-void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config) {
-  const bool slides = config.flag("use_sliding_window", false);
-  const std::int64_t window = slides ? config.positive_integer("sliding_window", 4096) : 0;
-  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
-  if (!slides) return;
-  for (auto i = config.non_negative_integer("max_window_layers", 28); i < model.n_layers; ++i)
-    model.layers[as_index(i)].window = window;
-}
-
 std::string rope_type_name(RopeType type) {
   if (type == RopeType::proportional) return "proportional";  // read by read_gemma4 alone
   for (const auto& [known, name] : kRopeTypes)

@@ -9,12 +9,6 @@
 namespace qkscope {
 namespace {
 
-std::uint64_t float32_bytes(const TensorInfo& info) {
-  std::uint64_t bytes = sizeof(float);
-  for (const auto size : info.shape) bytes *= static_cast<std::uint64_t>(size);
-  return bytes;
-}
-
 // Walks over the weights of a model in forward order. With a checkpoint, every tensor is looked up
 // by name and bound; without one, names and shapes are only listed.
 class WeightBinder : TensorBinder {
@@ -375,41 +369,41 @@ class WeightBinder : TensorBinder {
                        std::int64_t in) {
     if (!holds_all_experts(name))
       return bind_linear(expert_tensor_name(name, expert), out, in, false);
+    // Returns the part of the expert of a tensor with all experts; nothing without a checkpoint.
+    const auto slice = [&](const std::string& tensor, const Shape& shape, auto read) {
+      if (checkpoint_ != nullptr) return slice_first_dimension(read(tensor), expert);
+      if (expert == 0) list_if_no_checkpoint(tensor, shape);
+      return ConstTensorView();
+    };
     const auto& names = prefix_.experts;
-    if (checkpoint_ == nullptr) {
-      if (expert == 0) list_experts(name, out, in);
-      return {};
-    }
+    const auto count = model_.experts.count;
+    const auto bytes = [&](const std::string& tensor) { return read_bytes(tensor); };
     Linear one;
     if (names.mxfp4) {
-      // (out, in / 32, 16)
-      const auto blocks = slice_first_dimension(read_bytes(name + "_blocks"), expert);
-      one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
-      one.weight.block_scales = slice_first_dimension(read_bytes(name + "_scales"), expert);
+      const auto blocks = slice(name + "_blocks", {count, out, in / 32, 16}, bytes);
+      one.weight.block_scales = slice(name + "_scales", {count, out, in / 32}, bytes);
+      if (!blocks.empty())
+        one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
     } else {
-      const auto all = read_matrix(name);
-      one.weight = {slice_first_dimension(all.values, expert), all.scale};
-      if (names.transposed) one.weight.values = transposed_view(one.weight.values);
+      const auto shape = names.transposed ? Shape{count, in, out} : Shape{count, out, in};
+      one.weight.values = slice(name, shape, [&](const std::string& tensor) {
+        const auto all = read_matrix(tensor);
+        one.weight.scale = all.scale;
+        return all.values;
+      });
+      if (names.transposed && !one.weight.values.empty())
+        one.weight.values = transposed_view(one.weight.values);
     }
     if (model_.experts.bias) {
-      one.bias.resize(as_index(one.weight.out()));
-      convert_to_float32(slice_first_dimension(checkpoint_->tensor(name + "_bias"), expert),
-                         one.bias);
+      const auto bias = slice(name + "_bias", {count, out}, [&](const std::string& tensor) {
+        return checkpoint_->tensor(tensor);
+      });
+      if (!bias.empty()) {
+        one.bias.resize(as_index(bias.size()));
+        convert_to_float32(bias, one.bias);
+      }
     }
     return one;
-  }
-
-  // Lists the tensors that store one weight matrix for all experts.
-  void list_experts(const std::string& name, std::int64_t out, std::int64_t in) {
-    const auto count = model_.experts.count;
-    if (prefix_.experts.mxfp4) {
-      list_if_no_checkpoint(name + "_blocks", {count, out, in / 32, 16});
-      list_if_no_checkpoint(name + "_scales", {count, out, in / 32});
-    } else {
-      list_if_no_checkpoint(
-          name, prefix_.experts.transposed ? Shape{count, in, out} : Shape{count, out, in});
-    }
-    if (model_.experts.bias) list_if_no_checkpoint(name + "_bias", {count, out});
   }
 
   // The file stores alpha_p and alpha_n of xIELU before the softplus.
@@ -451,8 +445,11 @@ std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoi
   auto widened = checkpoint.widened_bytes();
   if (!model.fp8_block.empty()) {
     binder.check_all_scales();
-    for (const auto& name : checkpoint.names())
-      if (const auto& info = checkpoint.info(name); is_float8(info)) widened += float32_bytes(info);
+    for (const auto& name : checkpoint.names()) {
+      std::uint64_t bytes = is_float8(checkpoint.info(name)) ? sizeof(float) : 0;
+      for (const auto size : checkpoint.info(name).shape) bytes *= static_cast<std::uint64_t>(size);
+      widened += bytes;
+    }
   }
   // Binding is skipped for block-scaled tensors, because it would convert them to float32.
   if (widened == 0) binder.bind_all_weights();

@@ -155,14 +155,6 @@ bool has_weight_files(const std::string& folder) {
   });
 }
 
-void inspect_weights(const std::string& folder, CheckpointInfo& info) {
-  const auto checkpoint = Checkpoint::open(folder);
-  info.widened_bytes = check_weights(info.config, checkpoint);
-  info.has_weights = true;
-  info.bytes = checkpoint.bytes();
-  for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));
-}
-
 }  // namespace
 
 std::string ConfigReader::NumberRange::to_string() const {
@@ -343,7 +335,11 @@ CheckpointInfo inspect_checkpoint(const std::string& folder) {
     CheckpointInfo info;
     info.config = read_model_config(folder);
     if (has_weight_files(folder)) {
-      inspect_weights(folder, info);
+      const auto checkpoint = Checkpoint::open(folder);
+      info.widened_bytes = check_weights(info.config, checkpoint);
+      info.has_weights = true;
+      info.bytes = checkpoint.bytes();
+      for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));
     } else if (const auto indexed = indexed_tensors(folder); !indexed.index.empty()) {
       check_tensor_names(info.config, indexed.names, indexed.index);
       info.indexed_tensors = static_cast<std::int64_t>(indexed.names.size());

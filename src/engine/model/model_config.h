@@ -139,9 +139,6 @@ void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config);
 void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                               double sliding_theta);
 
-// Qwen: if use_sliding_window is set, sliding_window applies to layers >= max_window_layers.
-void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config);
-
 // Reads number, choice per token and width of experts; enables them in all layers.
 struct ExpertsDefaults {
   std::int64_t count;
@@ -179,10 +176,8 @@ void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const
 std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
                                    std::int64_t fallback);
 
-// Return tensor names of checkpoints that store all experts of a layer in one tensor, and the
-// published ones of Mixtral, MiniMax-M2 and Kimi Linear.
+// Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
-ExpertNames block_sparse_names();
 
 // One reader per model family, with the signature of FamilySpec::read.
 using FamilyReader = void(ModelConfig& model, const ConfigReader& config);

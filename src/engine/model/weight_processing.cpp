@@ -38,22 +38,16 @@ void center_rows(WeightMatrix& matrix, LoadedCheckpoint& model) {
   parallel_for(values.dim(0), [&](std::int64_t row) { subtract_mean(matrix_row(values, row)); });
 }
 
-// Returns the mean over rows in float64, shape (width).
-std::vector<double> mean_row(Tensor& matrix) {
-  std::vector<double> mean(as_index(matrix.dim(1)), 0.0);
-  for (std::int64_t row = 0; row < matrix.dim(0); ++row) {
-    const auto values = matrix_row(matrix, row);
-    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(values[i]);
-  }
-  for (auto& value : mean) value /= static_cast<double>(matrix.dim(0));
-  return mean;
-}
-
 // Subtracts the mean from columns and bias of a (d_model, n) or (vocabulary, d_model) layer.
 void center_columns(Linear& linear, LoadedCheckpoint& model) {
   if (linear.weight.values.empty()) return;
   Tensor& values = make_float32_copy(linear.weight, model);
-  const auto mean = mean_row(values);
+  std::vector<double> mean(as_index(values.dim(1)), 0.0);  // over rows
+  for (std::int64_t row = 0; row < values.dim(0); ++row) {
+    const auto weights = matrix_row(values, row);
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(weights[i]);
+  }
+  for (auto& value : mean) value /= static_cast<double>(values.dim(0));
   parallel_for(values.dim(0), [&](std::int64_t row) {
     const auto weights = matrix_row(values, row);
     for (std::size_t i = 0; i < mean.size(); ++i)

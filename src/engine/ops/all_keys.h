@@ -168,7 +168,7 @@ class AllKeysAccumulator {
   // keys are n_heads elements apart.
   AllKeysAccumulator(const HeadAttentionInput& in, const AttentionRequest& request,
                      const KeyVariants& keys, std::int64_t* key_sums)
-      : in_(in), request_(request), layout_(request.layout), keys_(keys), key_sums_(key_sums) {}
+      : in_(in), request_(request), keys_(keys), key_sums_(key_sums) {}
 
   // Computes the all-keys columns of queries [begin, end), the contents of `queries`. values:
   // (queries, columns), with 0 in the all-keys columns on entry.
@@ -213,7 +213,7 @@ class AllKeysAccumulator {
       const auto last = std::min(
           block.end, query + rows);  // end of the keys visible to the last of these queries
       if (last <= block.begin) continue;
-      const auto width = keys::padded_key_count(last - block.begin);
+      const auto width = gemm::round_up(last - block.begin, keys::kPadding);
       for (std::int64_t slot = 0; slot < kRows; ++slot) {
         std::fill_n(p_[slot], width, 0.0f);
         std::fill_n(bin_[slot], width, AttentionWeightHistogram::kPaddingBin);
@@ -222,7 +222,12 @@ class AllKeysAccumulator {
                   values + (query + slot - queries_.begin) * layout_.columns());
         keys::add_fixed_point_weights(p_[slot], width, units_[slot], block_sums_);
       }
-      add_to_histograms(query - queries_.begin, width);
+      // Alternates between rows, to hide the latency of consecutive additions to the same bin.
+      AttentionWeightHistogram* const histograms = histograms_.data() + query - queries_.begin;
+      for (std::int64_t j = 0; j < width; ++j)
+        for (std::int64_t slot = 0; slot < kRows; ++slot)
+          histograms[slot].bins[bin_[slot][j]] +=
+              units_[slot][j] + AttentionWeightHistogram::kOneKey;
     }
     for (auto j = block.begin; j < block.end; ++j)
       key_sums_[j * in_.heads()] += block_sums_[j - block.begin];
@@ -290,14 +295,6 @@ class AllKeysAccumulator {
     }
   }
 
-  // Alternates between rows, to hide the latency of consecutive additions to the same bin.
-  void add_to_histograms(std::int64_t query, std::int64_t width) {
-    AttentionWeightHistogram* const histograms = histograms_.data() + query;
-    for (std::int64_t j = 0; j < width; ++j)
-      for (std::int64_t slot = 0; slot < kRows; ++slot)
-        histograms[slot].bins[bin_[slot][j]] += units_[slot][j] + AttentionWeightHistogram::kOneKey;
-  }
-
   void finish_row(std::int64_t i, double* v) const {
     const auto query = as_index(i - queries_.begin);
     const double entropy = v[layout_.entropy()];
@@ -330,7 +327,7 @@ class AllKeysAccumulator {
 
   const HeadAttentionInput& in_;
   const AttentionRequest& request_;
-  const AttentionColumnLayout& layout_;
+  const AttentionColumnLayout& layout_ = request_.layout;
   const KeyVariants& keys_;
   std::int64_t* key_sums_;
   IndexRange queries_ = {0, 0};

@@ -31,23 +31,12 @@ struct AttentionTask {
 class QueryBlock {
  public:
   QueryBlock(const AttentionInput& input, const PackedKeyValues& packed, const AttentionTask& task)
-      : input_(input),
-        packed_(packed),
-        task_(task),
-        sequence_(input.sequences[task.sequence]),
-        group_(input.q.dim(1) / input.k.dim(1)),
-        d_(input.q.dim(2)),
-        d_value_(input.v.dim(2)),
-        z_rows_(gemm::round_up(d_value_, gemm::tile_shape().rows)),
-        columns_(task.queries * group_),
-        panel_(gemm::tile_shape().columns),
-        padded_columns_(gemm::round_up(columns_, panel_)) {}
+      : input_(input), packed_(packed), task_(task) {}
 
   void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
     const auto end = position(columns_ - 1) + 1;
-    const auto begin =
-        first_visible_key(position(0), input_.window, input_.chunk) / kKeyBlock * kKeyBlock;
+    const auto begin = first_key(position(0)) / kKeyBlock * kKeyBlock;
     for (auto key = begin; key < end; key += kKeyBlock)
       for (std::int64_t panel = 0; panel < padded_columns_; panel += panel_)
         attend(packed_.block(task_.sequence, key), panel);
@@ -74,6 +63,10 @@ class QueryBlock {
   std::int64_t position(std::int64_t column) const {
     const auto query = task_.first + std::min(column, columns_ - 1) / group_;
     return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
+  }
+
+  std::int64_t first_key(std::int64_t position) const {
+    return first_visible_key(position, input_.window, input_.chunk);
   }
 
   std::int64_t query_vector_index(std::int64_t column) const {  // index in q and z
@@ -106,14 +99,18 @@ class QueryBlock {
     const auto lowest = position(panel);
     const auto highest = position(panel + panel_ - 1);
     const auto keys = std::min(block.keys, highest + 1 - block.first);
-    if (first_visible_key(lowest, input_.window, input_.chunk) >= block.first + keys) return;
+    if (first_key(lowest) >= block.first + keys) return;
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
                     gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_, d_, used},
                    false, scores_, panel_);
     if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
-    const auto all_first = first_visible_key(highest, input_.window, input_.chunk) - block.first;
+    const auto all_first = first_key(highest) - block.first;
     const auto all_end = lowest + 1 - block.first;
-    if (all_first > 0 || all_end < keys) find_visible(block, panel);
+    if (all_first > 0 || all_end < keys)
+      for (auto column = panel; column < panel + panel_; ++column) {
+        first_[column] = static_cast<float>(first_key(position(column)) - block.first);
+        end_[column] = static_cast<float>(position(column) + 1 - block.first);
+      }
     keys::update_softmax({.scores = scores_,
                           .keys = keys,
                           .columns = panel_,
@@ -131,28 +128,17 @@ class QueryBlock {
         true, z_ + panel * z_rows_, panel_);
   }
 
-  void find_visible(const KeyBlock& block, std::int64_t panel) {
-    for (auto column = panel; column < panel + panel_; ++column) {
-      const auto here = position(column);
-      first_[column] =
-          static_cast<float>(first_visible_key(here, input_.window, input_.chunk) - block.first);
-      end_[column] = static_cast<float>(here + 1 - block.first);
-    }
-  }
-
-  // A learned attention sink only adds exp(sink - highest) to the softmax denominator.
-  float sum_with_sink(std::int64_t column) const {
-    if (input_.sinks.empty()) return sum_[column];
-    const auto head = as_index(task_.kv_head * group_ + column % group_);
-    const auto above = static_cast<double>(input_.sinks[head]) - highest_[column];
-    return sum_[column] + static_cast<float>(std::exp(above));
-  }
-
   void store(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
       float* out = z.data<float>() + query_vector_index(column) * d_value_;
-      const float factor = 1.0f / sum_with_sink(column);
+      float sum = sum_[column];
+      if (!input_.sinks.empty()) {  // a learned sink adds exp(sink - highest) to the denominator
+        const auto head = as_index(task_.kv_head * group_ + column % group_);
+        const auto above = static_cast<double>(input_.sinks[head]) - highest_[column];
+        sum += static_cast<float>(std::exp(above));
+      }
+      const float factor = 1.0f / sum;
       for (std::int64_t i = 0; i < d_value_; ++i) out[i] = from[i * panel_] * factor;
     }
   }
@@ -165,14 +151,14 @@ class QueryBlock {
   const AttentionInput& input_;
   const PackedKeyValues& packed_;
   const AttentionTask& task_;
-  const Sequence& sequence_;
-  std::int64_t group_;  // query heads per key head
-  std::int64_t d_;
-  std::int64_t d_value_;
-  std::int64_t z_rows_;  // d_value rounded up to whole tiles
-  std::int64_t columns_;
-  std::int64_t panel_;  // columns per panel
-  std::int64_t padded_columns_;
+  const Sequence& sequence_ = input_.sequences[task_.sequence];
+  std::int64_t group_ = input_.q.dim(1) / input_.k.dim(1);  // query heads per key head
+  std::int64_t d_ = input_.q.dim(2);
+  std::int64_t d_value_ = input_.v.dim(2);
+  std::int64_t z_rows_ = gemm::round_up(d_value_, gemm::tile_shape().rows);
+  std::int64_t columns_ = task_.queries * group_;
+  std::int64_t panel_ = gemm::tile_shape().columns;  // columns per panel
+  std::int64_t padded_columns_ = gemm::round_up(columns_, panel_);
   float* q_ = nullptr;
   float* scores_ = nullptr;
   float* z_ = nullptr;
@@ -182,17 +168,13 @@ class QueryBlock {
   float* end_ = nullptr;
 };
 
-// Queries per task: several tasks per thread, in whole panels. The choice does not change results.
-std::int64_t queries_per_task(const AttentionInput& input) {
+std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& input) {
+  // Several tasks per thread, in whole panels. Their size does not change results.
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;
+  const auto task_columns = std::clamp(gemm::round_up(columns, panel), panel, kMostTaskColumns);
   const auto group = input.q.dim(1) / input.k.dim(1);
-  const auto per_task = std::clamp(gemm::round_up(columns, panel), panel, kMostTaskColumns);
-  return std::max<std::int64_t>(1, per_task / group);
-}
-
-std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& input) {
-  const auto per_task = queries_per_task(input);
+  const auto per_task = std::max<std::int64_t>(1, task_columns / group);
   std::vector<AttentionTask> tasks;
   for (std::size_t sequence = 0; sequence < input.sequences.size(); ++sequence) {
     const auto [begin, end] = query_range(input.sequences[sequence], input.queries);
@@ -206,9 +188,7 @@ std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& inpu
 }
 
 std::size_t find_sequence_of_row(std::span<const Sequence> sequences, std::int64_t row) {
-  const auto after =
-      std::upper_bound(sequences.begin(), sequences.end(), row,
-                       [](std::int64_t value, const Sequence& s) { return value < s.begin; });
+  const auto after = std::ranges::upper_bound(sequences, row, {}, &Sequence::begin);
   return as_index(after - sequences.begin()) - 1;
 }
 

@@ -84,7 +84,6 @@ class HeadAttentionAccumulator {
                            const KeyVariants& keys, LayerAttentionSums& out, std::int64_t document)
       : in_(in),
         request_(request),
-        layout_(request.layout),
         out_(out),
         cell_((document * out.heads + in.head) * out.buckets),
         weights_(request.block_weights(in.sequence.length, document, in.head)),
@@ -105,7 +104,17 @@ class HeadAttentionAccumulator {
     tile_.load(in_, begin, count);
     add_first_keys(begin, end);
     add_last_keys(begin, end);
-    for (auto i = begin; i < end; ++i) finish_near(i, statistics_row(i - begin));
+    for (auto i = begin; i < end; ++i) {
+      double* const v = statistics_row(i - begin);
+      const auto& mass = masses_[as_index(i)];
+      v[column_offset(NearKeyColumn::dup)] = mass.dup;
+      v[column_offset(NearKeyColumn::dup_first)] = mass.dup_first;
+      v[column_offset(NearKeyColumn::ind)] = mass.ind;
+      v[column_offset(NearKeyColumn::ind_self)] = mass.ind_self;
+      v[column_offset(NearKeyColumn::max_logit)] = in_.max_logit(i);
+      v[column_offset(NearKeyColumn::lse)] = in_.lse(i);
+      v[column_offset(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
+    }
     const double weight = weights_[as_index(begin / kSampledQueries)];
     if (layout_.all_keys && weight > 0) all_keys_.add(tile_, begin, end, block_.data());
     for (auto i = begin; i < end; ++i) add_row(i, statistics_row(i - begin), weight);
@@ -140,16 +149,15 @@ class HeadAttentionAccumulator {
       const auto sinks = std::min(kSinks, i + 1);
       compute_attention_weights(i, begin, 0, 0, std::max(far, sinks));
       v[column_offset(NearKeyColumn::stream)] += attention_mass(first_, far);
-      for (auto j = first_; j < sinks; ++j) add_sink(i, j, attention_weight(j), v);
+      for (auto j = first_; j < sinks; ++j) {
+        const double p = attention_weight(j);
+        if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[layout_.sink_above_half()] = 1;
+        v[column_offset(NearKeyColumn::sink_0) + j] = p;
+        v[column_offset(NearKeyColumn::sink_4)] += p;
+        if (i < kSinkRows) v[column_offset(NearKeyColumn::alpha_0) + j] = p;
+        if (i == 1 && j == 0) v[column_offset(NearKeyColumn::prev_first)] = p;
+      }
     }
-  }
-
-  void add_sink(std::int64_t i, std::int64_t j, double p, double* v) const {
-    if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[layout_.sink_above_half()] = 1;
-    v[column_offset(NearKeyColumn::sink_0) + j] = p;
-    v[column_offset(NearKeyColumn::sink_4)] += p;
-    if (i < kSinkRows) v[column_offset(NearKeyColumn::alpha_0) + j] = p;
-    if (i == 1 && j == 0) v[column_offset(NearKeyColumn::prev_first)] = p;
   }
 
   void add_last_keys(std::int64_t begin, std::int64_t end) {
@@ -178,17 +186,6 @@ class HeadAttentionAccumulator {
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
   }
 
-  void finish_near(std::int64_t i, double* v) const {
-    const auto& mass = masses_[as_index(i)];
-    v[column_offset(NearKeyColumn::dup)] = mass.dup;
-    v[column_offset(NearKeyColumn::dup_first)] = mass.dup_first;
-    v[column_offset(NearKeyColumn::ind)] = mass.ind;
-    v[column_offset(NearKeyColumn::ind_self)] = mass.ind_self;
-    v[column_offset(NearKeyColumn::max_logit)] = in_.max_logit(i);
-    v[column_offset(NearKeyColumn::lse)] = in_.lse(i);
-    v[column_offset(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
-  }
-
   // `weight` is the sampling weight of the query in the all-keys columns.
   void add_row(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
@@ -206,7 +203,7 @@ class HeadAttentionAccumulator {
 
   const HeadAttentionInput& in_;
   const AttentionRequest& request_;
-  const AttentionColumnLayout& layout_;
+  const AttentionColumnLayout& layout_ = request_.layout;
   LayerAttentionSums& out_;
   std::int64_t cell_;           // index of the first bucket of the document
   std::vector<float> weights_;  // (blocks of kSampledQueries) in the all-keys columns
@@ -231,18 +228,17 @@ HeadAttentionInput make_head_input(const AttentionStatisticsInput& attended, std
 
 KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionRequest& request) {
   KeyVariants keys;
-  const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
-  for (const auto& replacement : request.replacements) {
-    const bool exported = replacement.scale == KeyReplacement::Scale::exported;
-    keys.replaced.push_back(exported
-                                ? round_to_fp8(rows, request.key_scales[as_index(in.key_head())])
-                                : replace_keys(rows, replacement));
-  }
+  const gemm::StridedVectors rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
+  const float scale =
+      request.key_scales.empty() ? 0.0f : request.key_scales[as_index(in.key_head())];
+  for (const auto& replacement : request.replacements)
+    keys.replaced.push_back(replace_keys(rows, replacement, scale));
   for (const auto& set : request.kept) {
     auto& kept = keys.kept.emplace_back();
-    if (set.rule == KeptKeys::Rule::short_keys) kept = mask_of_shortest_keys(rows, set.share);
+    if (set.rule == KeptKeys::Rule::short_keys)
+      kept = mask_of_smallest_keys(rows, nullptr, set.share);
     if (set.rule == KeptKeys::Rule::filtered_keys)
-      kept = mask_of_filtered_keys(
+      kept = mask_of_smallest_keys(
           rows, request.key_filters.data() + in.key_head() * in.head_width(), set.share);
   }
   return keys;
@@ -256,17 +252,13 @@ class HeadMomentAccumulator {
       : request_(request),
         shape_(shape),
         stride_(x.stride(0)),
-        values_(x.data<float>() + sequence.begin * x.stride(0) + head * x.stride(1)),
-        sums_(empty_layer_moments(shape_)),
-        part_(empty_moments(shape_)),
-        gram_(shape_.dim, shape_.dim) {}
+        values_(x.data<float>() + sequence.begin * x.stride(0) + head * x.stride(1)) {}
 
   void add(const PositionChunk& chunk, const PositionSums& positions) {
     part_ = empty_moments(shape_);
     part_.positions = positions;
     load(chunk);
-    subtract_channel_means(chunk);
-    add_powers(chunk);
+    centre_rows_and_add_powers(chunk);
     add_products(chunk);
     merge(chunk.first ? sums_.first : sums_.body, part_);
     add_to_bucket(chunk);
@@ -281,31 +273,29 @@ class HeadMomentAccumulator {
   // Converts rows to float64 and accumulates the statistics of uncentred values.
   void load(const PositionChunk& chunk) {
     rows_.resize(as_index(chunk.rows() * shape_.dim));
+    double* const mean = part_.mean.data();
+    float* const low = part_.min.data();
+    float* const high = part_.max.data();
     double norms = 0;
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
-      load_row(values_ + (chunk.begin + r) * stride_, row(r));
-      const double norm = std::sqrt(std::inner_product(row(r), row(r) + shape_.dim, row(r), 0.0));
+      const float* const from = values_ + (chunk.begin + r) * stride_;
+      double* const to = row(r);
+      for (std::int64_t j = 0; j < shape_.dim; ++j) {
+        to[j] = from[j];
+        mean[j] += from[j];
+        low[j] = std::min(low[j], from[j]);
+        high[j] = std::max(high[j], from[j]);
+      }
+      const double norm = std::sqrt(std::inner_product(to, to + shape_.dim, to, 0.0));
       norms += norm;
       part_.norm_max[0] = std::max(part_.norm_max[0], static_cast<float>(norm));
-      add_pairs(row(r));
+      add_pairs(to);
     }
     finite_ = finite_ && std::isfinite(norms);
     const auto n = static_cast<double>(chunk.rows());
     part_.norm_mean[0] = norms / n;
-    for (auto& mean : part_.mean) mean /= n;
+    for (auto& sum : part_.mean) sum /= n;
     for (auto& pair : part_.pair_abs) pair /= n;
-  }
-
-  void load_row(const float* from, double* to) {
-    double* const mean = part_.mean.data();
-    float* const low = part_.min.data();
-    float* const high = part_.max.data();
-    for (std::int64_t j = 0; j < shape_.dim; ++j) {
-      to[j] = from[j];
-      mean[j] += from[j];
-      low[j] = std::min(low[j], from[j]);
-      high[j] = std::max(high[j], from[j]);
-    }
   }
 
   void add_pairs(const double* x) {
@@ -318,31 +308,25 @@ class HeadMomentAccumulator {
     }
   }
 
-  void subtract_channel_means(const PositionChunk& chunk) {
-    for (std::int64_t r = 0; r < chunk.rows(); ++r)
-      for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[as_index(j)];
-  }
-
-  void add_powers(const PositionChunk& chunk) {
-    for (std::int64_t r = 0; r < chunk.rows(); ++r) {
-      const auto position = static_cast<double>(chunk.begin + r);
-      const double t = position - part_.positions.t_mean;
-      const double u = std::log2(position + 1.0) - part_.positions.u_mean;
-      add_row_powers(row(r), t, u);
-    }
-  }
-
-  void add_row_powers(const double* x, double t, double u) {
+  void centre_rows_and_add_powers(const PositionChunk& chunk) {
+    const double* const mean = part_.mean.data();
     double* const ct = part_.ct.data();
     double* const cu = part_.cu.data();
     double* const m3 = part_.m3.data();
     double* const m4 = part_.m4.data();
-    for (std::int64_t j = 0; j < shape_.dim; ++j) {
-      const double square = x[j] * x[j];
-      ct[j] += x[j] * t;
-      cu[j] += x[j] * u;
-      m3[j] += square * x[j];
-      m4[j] += square * square;
+    for (std::int64_t r = 0; r < chunk.rows(); ++r) {
+      const auto position = static_cast<double>(chunk.begin + r);
+      const double t = position - part_.positions.t_mean;
+      const double u = std::log2(position + 1.0) - part_.positions.u_mean;
+      double* const x = row(r);
+      for (std::int64_t j = 0; j < shape_.dim; ++j) {
+        x[j] -= mean[j];
+        const double square = x[j] * x[j];
+        ct[j] += x[j] * t;
+        cu[j] += x[j] * u;
+        m3[j] += square * x[j];
+        m4[j] += square * square;
+      }
     }
   }
 
@@ -372,10 +356,10 @@ class HeadMomentAccumulator {
   MomentShape shape_;
   std::int64_t stride_;
   const float* values_;
-  LayerMoments sums_;
-  HeadMoments part_;          // moments of the current chunk
-  std::vector<double> rows_;  // (rows of the chunk, dim) centred
-  Matrix gram_;               // (dim, dim)
+  LayerMoments sums_ = empty_layer_moments(shape_);
+  HeadMoments part_ = empty_moments(shape_);  // moments of the current chunk
+  std::vector<double> rows_;                  // (rows of the chunk, dim) centred
+  Matrix gram_{shape_.dim, shape_.dim};
   bool finite_ = true;
 };
 
@@ -398,9 +382,8 @@ void copy_head(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
   copy_head(one.first, head, all.first);
   copy_head(one.body, head, all.body);
   all.buckets.n = one.buckets.n;
-  copy_head(one.buckets.mean, head, all.buckets.mean);
-  copy_head(one.buckets.m2, head, all.buckets.m2);
-  copy_head(one.buckets.cov, head, all.buckets.cov);
+  for (const auto field : {&BucketMoments::mean, &BucketMoments::m2, &BucketMoments::cov})
+    copy_head(one.buckets.*field, head, all.buckets.*field);
 }
 
 }  // namespace

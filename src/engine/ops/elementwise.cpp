@@ -12,7 +12,6 @@
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/attention.h"
-#include "engine/ops/row_kernels.h"
 
 #if QKSCOPE_SLEEF
 // sleef.h declares FMA variants only if FP_FAST_FMA is defined; the library always has them.
@@ -35,17 +34,6 @@ void for_each_element_range(TensorView x, std::int64_t elements_per_task, Body b
   float* values = x.data<float>();
   parallel_for_ranges(x.size(), elements_per_task, [&](std::int64_t begin, std::int64_t end) {
     body(values + begin, end - begin);
-  });
-}
-
-// Calls gate_range(gate, up, count, out) for ranges of the elements, in parallel.
-template <typename GateRange>
-void gate_elements(ConstTensorView gate, ConstTensorView up, TensorView out, GateRange gate_range) {
-  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
-  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous());
-  for_each_element_range(out, kGatesPerTask, [&](float* o, std::int64_t count) {
-    const auto begin = o - out.data<float>();
-    gate_range(gate.data<float>() + begin, up.data<float>() + begin, count, o);
   });
 }
 
@@ -203,7 +191,13 @@ void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, Tens
   for_each_norm_range(x, weight, eps, y, rows::rms_norm);
 }
 
-void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y) {
+void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
+               TensorView y) {
+  if (norm.empty()) {
+    if (y.bytes() != x.bytes()) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
+    return;
+  }
+  if (kind == NormKind::rms) return rms_norm(x, norm.weight, eps, y);
   QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
   const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
   for_each_norm_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
@@ -211,28 +205,13 @@ void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorVi
   });
 }
 
-void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
-               TensorView y) {
-  if (norm.empty()) {
-    if (y.bytes() != x.bytes()) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
-  } else if (kind == NormKind::layer) {
-    layer_norm(x, norm, eps, y);
-  } else {
-    rms_norm(x, norm.weight, eps, y);
-  }
-}
-
-void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
+void gated_activation(const rows::GateFunction& function, ConstTensorView gate, ConstTensorView up,
                       TensorView out) {
-  gate_elements(gate, up, out, [&](const float* g, const float* u, std::int64_t n, float* o) {
-    rows::apply_gate(activation, g, u, n, o);
-  });
-}
-
-void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
-                    TensorView out) {
-  gate_elements(gate, up, out, [&](const float* g, const float* u, std::int64_t n, float* o) {
-    rows::apply_clamped_gate(swiglu, g, u, n, o);
+  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
+  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous());
+  for_each_element_range(out, kGatesPerTask, [&](float* values, std::int64_t count) {
+    const auto begin = values - out.data<float>();
+    rows::apply_gate(function, gate.data<float>() + begin, up.data<float>() + begin, count, values);
   });
 }
 
@@ -258,7 +237,7 @@ void scale_by(TensorView x, double factor) {
 void add_update(TensorView residual, ConstTensorView update) {
   QKSCOPE_ASSERT(residual.shape() == update.shape() && update.is_contiguous());
   for_each_element_range(residual, kElementsPerTask, [&](float* values, std::int64_t count) {
-    rows::add(values, update.data<float>() + (values - residual.data<float>()), count);
+    rows::add_scaled(values, update.data<float>() + (values - residual.data<float>()), count, 1.0f);
   });
 }
 

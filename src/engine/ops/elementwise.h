@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "engine/ops/row_kernels.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -18,6 +19,18 @@ inline Tensor copy_tensor(ConstTensorView x) {
   return copy;
 }
 
+// Returns the listed rows of a contiguous tensor (n, ...).
+inline Tensor copy_rows(ConstTensorView x, std::span<const std::int64_t> rows) {
+  Shape shape = x.shape();
+  shape[0] = std::ssize(rows);
+  Tensor copy(shape, x.dtype());
+  const auto width = static_cast<std::size_t>(x.stride(0)) * dtype_size(x.dtype());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(copy.view().bytes() + i * width,
+                x.bytes() + static_cast<std::size_t>(rows[i]) * width, width);
+  return copy;
+}
+
 // Token embedding: y (ids, d_model) = table[ids] * scale, converted from the stored type.
 void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);
 
@@ -27,19 +40,13 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 // RMSNorm: y = x / sqrt(mean(x²) + eps) * weight over the last dimension n; x and y may alias.
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y);
 
-// LayerNorm: y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, or no bias; x, y may alias.
-void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
-
-// Applies a norm of the given kind; copies x if the norm is empty. x and y may alias.
+// Applies a norm: RMSNorm, or LayerNorm y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
+// Copies x if the norm is empty. x and y may alias.
 void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
 
-// Gated MLP: out = activation(gate) * up, each (rows, n); out may alias gate or up.
-void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
+// Gated MLP: out = function(gate) * up, each (rows, n); out may alias gate or up.
+void gated_activation(const rows::GateFunction& function, ConstTensorView gate, ConstTensorView up,
                       TensorView out);
-
-// Gated MLP with the clamped SwiGLU of gpt-oss; see ClampedSwiglu.
-void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
-                    TensorView out);
 
 // Ungated MLP: x = activation(x), in place. Activations other than xIELU ignore `xielu`.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);

@@ -94,32 +94,42 @@ void multiply_edge_tile(const PackedProduct& p, bool add, float* c, std::int64_t
     std::memcpy(c + row * c_stride, whole + row * kColumns, width);
 }
 
-// Stores the transpose of a 4 x 4 block: out[k][i] = rows[i][k].
-HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, float* out,
-                               std::int64_t out_stride) {
-  const hn::CappedTag<float, 4> four;
-  hn::Vec<decltype(four)> block[4];
-  for (int i = 0; i < 4; ++i) block[i] = hn::LoadU(four, rows + i * stride);
-  transpose(four, block);
-  for (int k = 0; k < 4; ++k) hn::StoreU(block[k], four, out + k * out_stride);
-}
-
-// Packs one full panel: packed[k][i] = source[i][k] for i < unit.
+// Packs one full panel in blocks of 4 x 4 elements: packed[k][i] = source[i][k] for i < unit.
 template <int unit>
 void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, float* packed) {
   static_assert(unit % 4 == 0);
+  const hn::CappedTag<float, 4> four;
+  hn::Vec<decltype(four)> block[4];
   std::int64_t k = 0;
   for (; k + 4 <= depth; k += 4)
-    for (int i = 0; i < unit; i += 4)
-      transpose_four(source + i * stride + k, stride, packed + k * unit + i, unit);
+    for (int i = 0; i < unit; i += 4) {
+      for (int j = 0; j < 4; ++j) block[j] = hn::LoadU(four, source + (i + j) * stride + k);
+      transpose(four, block);
+      for (int j = 0; j < 4; ++j) hn::StoreU(block[j], four, packed + (k + j) * unit + i);
+    }
   for (; k < depth; ++k)
     for (int i = 0; i < unit; ++i) packed[k * unit + i] = source[i * stride + k];
+}
+
+template <int unit>
+void pack_transposed_panels(const StridedVectors& source, float* packed) {
+  for (std::int64_t first = 0; first < source.count; first += unit) {
+    const auto valid = std::min<std::int64_t>(unit, source.count - first);
+    for (std::int64_t k = 0; k < source.depth; ++k, packed += unit) {
+      const float* values = source.values + k * source.stride + first;
+      if (valid == unit)
+        std::memcpy(packed, values, unit * sizeof(float));
+      else
+        std::fill(std::copy_n(values, valid, packed), packed + unit, 0.0f);
+    }
+  }
 }
 
 // Packs vectors into panels of `unit`; the last panel is padded with zeros.
 template <int unit>
 void pack_panels(const StridedVectors& source, float* packed) {
-  const auto& [values, stride, count, depth] = source;
+  const auto& [values, stride, count, depth, transposed] = source;
+  if (transposed) return pack_transposed_panels<unit>(source, packed);
   std::int64_t first = 0;
   for (; first + unit <= count; first += unit, packed += unit * depth)
     pack_panel<unit>(values + first * stride, stride, depth, packed);
@@ -140,28 +150,6 @@ void pack_left_operand_kernel(const StridedVectors& rows, float* packed) {
 
 void pack_right_operand_kernel(const StridedVectors& columns, float* packed) {
   pack_panels<kColumns>(columns, packed);
-}
-
-template <int unit>
-void pack_transposed_panels(const StridedVectors& source, float* packed) {
-  for (std::int64_t first = 0; first < source.count; first += unit) {
-    const auto valid = std::min<std::int64_t>(unit, source.count - first);
-    for (std::int64_t k = 0; k < source.depth; ++k, packed += unit) {
-      const float* values = source.values + k * source.stride + first;
-      if (valid == unit)
-        std::memcpy(packed, values, unit * sizeof(float));
-      else
-        std::fill(std::copy_n(values, valid, packed), packed + unit, 0.0f);
-    }
-  }
-}
-
-void pack_left_operand_transposed_kernel(const StridedVectors& rows, float* packed) {
-  pack_transposed_panels<kRows>(rows, packed);
-}
-
-void pack_right_operand_transposed_kernel(const StridedVectors& columns, float* packed) {
-  pack_transposed_panels<kColumns>(columns, packed);
 }
 
 // A left panel stays in the L1 cache while the right side streams from the L2 cache.
@@ -193,12 +181,8 @@ namespace qkscope::gemm {
 QKSCOPE_EXPORT_KERNEL(TileShape, tile_shape, (), ());
 QKSCOPE_EXPORT_KERNEL(void, pack_left_operand, (const StridedVectors& rows, float* packed),
                       (rows, packed));
-QKSCOPE_EXPORT_KERNEL(void, pack_left_operand_transposed,
-                      (const StridedVectors& rows, float* packed), (rows, packed));
 QKSCOPE_EXPORT_KERNEL(void, pack_right_operand, (const StridedVectors& columns, float* packed),
                       (columns, packed));
-QKSCOPE_EXPORT_KERNEL(void, pack_right_operand_transposed,
-                      (const StridedVectors& columns, float* packed), (columns, packed));
 QKSCOPE_EXPORT_KERNEL(void, multiply,
                       (const PackedProduct& product, bool add, float* c, std::int64_t c_stride),
                       (product, add, c, c_stride));

@@ -45,14 +45,13 @@ struct StridedVectors {
   std::int64_t stride;
   std::int64_t count;
   std::int64_t depth;
+  bool transposed = false;
 };
 // Packs vectors stored one after another (element k of vector i at values[i * stride + k]) or
 // transposed (at values[k * stride + i]) into round_up(count, tile size) * depth floats,
 // zero-padded. The tile size is tile_shape().rows for left and .columns for right sides.
 void pack_left_operand(const StridedVectors& rows, float* packed);
-void pack_left_operand_transposed(const StridedVectors& rows, float* packed);
 void pack_right_operand(const StridedVectors& columns, float* packed);
-void pack_right_operand_transposed(const StridedVectors& columns, float* packed);
 
 struct PackedProduct {
   const float* left;

@@ -6,8 +6,8 @@
 // transposed 4 x 4 in registers. 5 to 8 rows need two passes over the tile in cache.
 // Invariant: sums are split at gemm::depth_block_size as in gemm.h, so results of gemm and gemv are
 // bit-identical.
-// Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row,
-// and its results go through a local buffer. Prefetches beyond the matrix are safe: they never
+// Reads stay inside the weights: a tile with fewer than kTile outputs repeats its last weight row.
+// Results go through a local buffer. Prefetches beyond the matrix are safe: they never
 // fault. Reference: tests/engine/ops/gemv_test.cpp compares with the packed product row by row.
 #include <algorithm>
 #include <utility>
@@ -41,8 +41,7 @@ struct TileProduct {
   const std::byte* prefetch;  // weights to prefetch, as many bytes as this tile reads; null: none
   std::int64_t depth;
   bool add;  // add to y instead of overwriting it
-  float* y;  // (rows, y_stride), starting at the first output
-  std::int64_t y_stride;
+  float* y;  // (rows, kTile)
 };
 
 }  // namespace qkscope::gemv
@@ -157,7 +156,7 @@ void multiply_tile(const TileProduct& p) {
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
-      float* y = p.y + row * p.y_stride + 4 * f;
+      float* y = p.y + row * kTile + 4 * f;
       hn::StoreU(p.add ? hn::Add(hn::LoadU(d, y), sum[row][f]) : sum[row][f], d, y);
     }
   }
@@ -168,7 +167,7 @@ void multiply_rows(TileProduct tile, std::int64_t rows) {
   for (; rows >= 4; rows -= 4) {
     multiply_tile<T, 4>(tile);
     tile.x += 4 * tile.x_stride;
-    tile.y += 4 * tile.y_stride;
+    tile.y += 4 * kTile;
     tile.prefetch = nullptr;
   }
   if (rows == 3) multiply_tile<T, 3>(tile);
@@ -198,28 +197,17 @@ namespace {
 // Prefetch distance (L2): rows of a tile end before the hardware prefetcher recognises them.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{64} << 10;  // bytes
 
-// Destination of a tile. The last tile may have fewer than kTile outputs: it is computed in full,
-// with repeated weights, in a local buffer.
-class TileOutput {
- public:
-  TileOutput(const WeightProduct& product, std::int64_t first, std::int64_t count)
-      : product_(product), first_(first), count_(count) {}
+// Results of a tile, for outputs [first, first + count). A tile with fewer than kTile outputs is
+// computed in full, with repeated weights.
+struct TileOutput {
+  std::int64_t first;
+  std::int64_t count;
+  float y[kMostRows * kTile];
 
-  float* y() { return full() ? product_.y + first_ : buffer_; }
-  std::int64_t stride() const { return full() ? product_.y_stride : kTile; }
-  void store() const {
-    if (full()) return;
-    for (std::int64_t row = 0; row < product_.rows; ++row)
-      std::copy_n(buffer_ + row * kTile, count_, product_.y + row * product_.y_stride + first_);
+  void copy_to(const WeightProduct& product) const {
+    for (std::int64_t row = 0; row < product.rows; ++row)
+      std::copy_n(y + row * kTile, count, product.y + row * product.y_stride + first);
   }
-
- private:
-  bool full() const { return count_ == kTile; }
-
-  const WeightProduct& product_;
-  std::int64_t first_;
-  std::int64_t count_;
-  float buffer_[kMostRows * kTile];
 };
 
 // Multiplies depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output i.
@@ -233,8 +221,7 @@ void multiply_block(const WeightProduct& product, TileOutput& output, DType dtyp
                    .prefetch = prefetch,
                    .depth = depth,
                    .add = k > 0,
-                   .y = output.y(),
-                   .y_stride = output.stride()};
+                   .y = output.y};
   for (std::int64_t i = 0; i < kTile; ++i) tile.weights[i] = weights_of(i);
   QKSCOPE_DISPATCH(multiply_tile_kernel)(tile, product.rows);
 }
@@ -249,13 +236,13 @@ void multiply_stored_weights(const WeightProduct& product, std::int64_t first, s
     return weight.values.bytes() + (weight.row_offset(output) + k) * size;
   };
   const bool prefetches = rest * weight.in() * size >= kPrefetchBytes;
-  TileOutput output(product, first, count);
+  TileOutput output{.first = first, .count = count, .y = {}};
   gemm::for_each_depth_block(weight.in(), [&](std::int64_t k, std::int64_t depth) {
     const auto* prefetch = prefetches ? row(first, 0) + kPrefetchBytes + kTile * k * size : nullptr;
     multiply_block(product, output, dtype, k, depth, prefetch,
                    [&](std::int64_t i) { return row(first + std::min(i, count - 1), k); });
   });
-  output.store();
+  output.copy_to(product);
 }
 
 // Computes up to kGroup outputs with weights to convert: FP8, MXFP4, or (in, out) storage.
@@ -263,9 +250,8 @@ void multiply_widened_weights(const WeightProduct& product, std::int64_t first,
                               std::int64_t count) {
   thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;
-  outputs.reserve(kGroup / kTile);
   for (std::int64_t done = 0; done < count; done += kTile)
-    outputs.emplace_back(product, first + done, std::min(kTile, count - done));
+    outputs.push_back({.first = first + done, .count = std::min(kTile, count - done), .y = {}});
   gemm::for_each_depth_block(product.weight.in(), [&](std::int64_t k, std::int64_t depth) {
     float* widened = memory.floats(kGroup * depth);
     widen_rows(product.weight, {first, count, k, depth}, widened);
@@ -275,7 +261,7 @@ void multiply_widened_weights(const WeightProduct& product, std::int64_t first,
         return reinterpret_cast<const std::byte*>(widened + output * depth);
       });
   });
-  for (const auto& output : outputs) output.store();
+  for (const auto& output : outputs) output.copy_to(product);
 }
 
 }  // namespace

@@ -53,18 +53,7 @@ void attention_weights_kernel(const float* scores, std::int64_t count, SplitLogS
 }
 
 float sum_kernel(const float* x, std::int64_t count) {
-  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector so_far)
-                             HWY_ATTR { return hn::Add(so_far, load(x + i, extent)); });
-}
-
-HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to, FullLanes) {
-  hn::StoreU(bins, hn::RebindToSigned<Floats>(), to);
-}
-HWY_INLINE void store_bins(hn::Vec<hn::RebindToSigned<Floats>> bins, std::int32_t* to,
-                           PartialLanes part) {
-  HWY_ALIGN std::int32_t lanes[kFloats];
-  hn::Store(bins, hn::RebindToSigned<Floats>(), lanes);
-  std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(std::int32_t));
+  return row_sum(x, count);
 }
 
 ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, SplitLogSumExp lse,
@@ -85,7 +74,7 @@ ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, Spl
     // In this order of operands Min returns last_bin for NaN on x86; on Arm NaN converts to 0.
     const auto bin = hn::Max(hn::Zero(kTag), hn::Min(hn::Mul(x, half_octaves), last_bin));
     store(weight, p + i, extent);
-    store_bins(hn::ConvertTo(hn::RebindToSigned<Floats>(), bin), bins + i, extent);
+    store(hn::ConvertTo(hn::RebindToSigned<Floats>(), bin), bins + i, extent);
   });
   return {mass.total(), entropy.total(), distance.total()};
 }
@@ -139,20 +128,29 @@ class PanelColumns {
     const auto highest = highest_score(before);
     // Replaces a maximum of -infinity (no visible key yet) by 0: -infinity minus itself is NaN.
     const auto top = hn::IfThenElse(hn::Eq(highest, minus_infinity()), hn::Zero(kTag), highest);
-    exponentials(top);
+#pragma GCC unroll 4
+    for (std::int64_t key = 0; key < panel_.keys; ++key)
+      hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
     const auto rescale = exp_of_negative(kTag, hn::Sub(before, top));
     float* sum = panel_.sum + column_;
     hn::StoreU(hn::MulAdd(hn::LoadU(kTag, sum), rescale, sum_of_weights()), kTag, sum);
     hn::StoreU(highest, kTag, panel_.highest + column_);
-    if (!hn::AllTrue(kTag, hn::Eq(rescale, hn::Set(kTag, 1.0f)))) scale_z(rescale);
+    if (hn::AllTrue(kTag, hn::Eq(rescale, hn::Set(kTag, 1.0f)))) return;
+    float* z = panel_.z + column_;
+    for (std::int64_t row = 0; row < panel_.z_rows; ++row, z += panel_.columns)
+      hn::StoreU(hn::Mul(hn::LoadU(kTag, z), rescale), kTag, z);
   }
 
  private:
   static FloatVector minus_infinity() {
     return hn::Set(kTag, -std::numeric_limits<float>::infinity());
   }
-  float* at(std::int64_t key) const { return scores_ + key * panel_.columns; }
-  FloatVector load(std::int64_t key) const { return hn::LoadU(kTag, at(key)); }
+  float* at(std::int64_t key) const {
+    return scores_ + key * panel_.columns;
+  }
+  FloatVector load(std::int64_t key) const {
+    return hn::LoadU(kTag, at(key));
+  }
 
   void mask() const {
     const auto first = std::min(panel_.all_first, panel_.keys);
@@ -185,12 +183,6 @@ class PanelColumns {
     return larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
   }
 
-  void exponentials(FloatVector top) const {
-#pragma GCC unroll 4
-    for (std::int64_t key = 0; key < panel_.keys; ++key)
-      hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
-  }
-
   // Adds eight partial sums at a time, which fit into the registers of every target.
   FloatVector sum_of_weights() const {
     FloatVector low[8];
@@ -210,12 +202,6 @@ class PanelColumns {
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) sums[i] = hn::Add(sums[i], load(key + i));
     for (int i = 0; key < panel_.keys && i < 8; ++i, ++key) sums[i] = hn::Add(sums[i], load(key));
-  }
-
-  void scale_z(FloatVector factor) const {
-    float* z = panel_.z + column_;
-    for (std::int64_t row = 0; row < panel_.z_rows; ++row, z += panel_.columns)
-      hn::StoreU(hn::Mul(hn::LoadU(kTag, z), factor), kTag, z);
   }
 
   const ScorePanel& panel_;

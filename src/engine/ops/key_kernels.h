@@ -9,9 +9,6 @@ namespace qkscope::keys {
 
 // Arrays over keys are padded with weights of 0 to a multiple of this length.
 inline constexpr std::int64_t kPadding = 16;
-constexpr std::int64_t padded_key_count(std::int64_t keys) {
-  return (keys + kPadding - 1) / kPadding * kPadding;
-}
 
 inline constexpr int kUnitBits = 40;  // fixed-point weights have units of 2^-40
 inline constexpr std::int32_t kBins = 64;

@@ -169,7 +169,7 @@ void multiply(const PackedInput& x, const OutputColumnBlock& block, const float*
   });
   const auto& bias = block.product->layer.bias;
   for (std::int64_t row = 0; !bias.empty() && row < rows; ++row)
-    rows::add(out + row * y.stride(0), bias.data() + block.first, block.columns);
+    rows::add_scaled(out + row * y.stride(0), bias.data() + block.first, block.columns, 1.0f);
 }
 
 // Multiplies all blocks. If `shared`, each block is packed once for all threads. Otherwise each
@@ -212,7 +212,8 @@ void multiply_few_rows(ConstTensorView x, std::initializer_list<LinearOutput> pr
     gemv::multiply({x.data<float>(), x.dim(0), layer.weight, y.data<float>(), y.stride(0)}, first,
                    columns);
     for (std::int64_t row = 0; !layer.bias.empty() && row < x.dim(0); ++row)
-      rows::add(y.data<float>() + row * y.stride(0) + first, layer.bias.data() + first, columns);
+      rows::add_scaled(y.data<float>() + row * y.stride(0) + first, layer.bias.data() + first,
+                       columns, 1.0f);
   });
 }
 
@@ -265,19 +266,6 @@ void exclude_low_scored_groups(std::vector<float>& selection, const ExpertsConfi
     if (above >= config.chosen_groups)
       std::fill_n(selection.begin() + g * size, size, -std::numeric_limits<float>::infinity());
   }
-}
-
-std::int64_t read_expert_index(ConstTensorView indices, std::int64_t row, std::int64_t place,
-                               std::int64_t experts) {
-  const auto k = indices.dim(1);
-  const float* chosen = indices.data<float>() + row * k;
-  const float index = chosen[place];
-  if (!(index >= 0.0f && index < static_cast<float>(experts)) || index != std::floor(index))
-    bad_input("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
-              experts - 1);
-  if (std::count(chosen, chosen + place, index) > 0)
-    bad_input("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
-  return static_cast<std::int64_t>(index);
 }
 
 }  // namespace
@@ -365,7 +353,15 @@ RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts)
                     .begin = std::vector<std::int64_t>(as_index(experts) + 1),
                     .slots = std::vector<std::int64_t>(as_index(indices.size()))};
   for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
-    chosen.push_back(read_expert_index(indices, slot / k, slot % k, experts));
+    const auto row = slot / k;
+    const float* const first = indices.data<float>() + row * k;
+    const float index = first[slot % k];
+    if (!(index >= 0.0f && index < static_cast<float>(experts)) || index != std::floor(index))
+      bad_input("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
+                experts - 1);
+    if (std::count(first, first + slot % k, index) > 0)
+      bad_input("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
+    chosen.push_back(static_cast<std::int64_t>(index));
     ++rows.begin[as_index(chosen.back()) + 1];
   }
   std::partial_sum(rows.begin.begin(), rows.begin.end(), rows.begin.begin());

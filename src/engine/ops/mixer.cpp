@@ -30,12 +30,14 @@ const float* convolution_input(const MixerInput& input, const Sequence& sequence
 }
 
 // Convolves q, k and v (rows, channels) in place, from the last row to the first. Copies the last
-// inputs of every sequence to `memory`.
-void convolve(const MixerInput& input, MixerMemory* memory, TensorView qkv) {
+// inputs of every sequence to the memory, and to the states of a short convolution, (state_rows,
+// taps - 1, channels), the inputs that the token after each state row needs.
+void convolve(const MixerInput& input, const MixerStates& states, TensorView qkv) {
   const auto channels = input.config.channels();
   const auto taps = input.config.taps;
   QKSCOPE_ASSERT(taps >= 2 && taps <= kMostTaps);
   const auto& bias = input.weights.convolution_bias;
+  const bool keeps_states = input.config.kind == Mixer::short_convolution && !states.rows.empty();
   const std::vector<float> zeros(as_index(channels), 0.0f);
   const auto blocks = (channels + kConvolvedChannels - 1) / kConvolvedChannels;
   parallel_for(std::ssize(input.sequences) * blocks, [&](std::int64_t task) {
@@ -45,10 +47,18 @@ void convolve(const MixerInput& input, MixerMemory* memory, TensorView qkv) {
     const auto at = [&](std::int64_t offset) {
       return convolution_input(input, sequence, offset, qkv, zeros.data()) + begin;
     };
-    for (std::int64_t i = 0; memory != nullptr && i < taps - 1; ++i)
-      std::copy_n(
-          at(sequence.length - taps + 1 + i), count,
-          memory->inputs.data<float>() + (task / blocks * (taps - 1) + i) * channels + begin);
+    const auto copy_inputs = [&](std::int64_t end, float* to) {  // of the rows before `end`
+      for (std::int64_t i = 0; i < taps - 1; ++i)
+        std::copy_n(at(end - taps + 1 + i), count, to + i * channels + begin);
+    };
+    const auto kept = (taps - 1) * channels;
+    if (states.memory != nullptr)
+      copy_inputs(sequence.length, states.memory->inputs.data<float>() + task / blocks * kept);
+    for (std::int64_t i = 0; keeps_states && i < states.rows.dim(0); ++i) {
+      const auto row = input.state_rows[as_index(i)] - sequence.begin;
+      if (row >= 0 && row < sequence.length)
+        copy_inputs(row + 1, states.rows.data<float>() + i * kept);
+    }
     std::array<const float*, kMostTaps> x;
     for (auto row = sequence.length - 1; row >= 0; --row) {
       for (std::int64_t t = 0; t < taps; ++t) x[as_index(t)] = at(row - taps + 1 + t);
@@ -78,23 +88,6 @@ void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
       rows::rms_norm({k, k_weight.data(), config.key_heads, config.d_key, eps}, k);
     }
   });
-}
-
-// For each state row, copies the convolution inputs (rows, channels) that the next token will need
-// to states (state_rows, taps - 1, channels).
-void copy_convolution_states(const MixerInput& input, ConstTensorView x, TensorView states) {
-  const auto kept = input.config.taps - 1;
-  const auto channels = input.config.channels();
-  const std::vector<float> zeros(as_index(channels), 0.0f);
-  float* state = states.data<float>();
-  for (const auto row : input.state_rows) {
-    const auto sequence = std::ranges::find_if(
-        input.sequences, [&](const Sequence& s) { return row < s.begin + s.length; });
-    for (auto back = kept - 1; back >= 0; --back, state += channels)
-      std::copy_n(
-          convolution_input(input, *sequence, row - sequence->begin - back, x, zeros.data()),
-          channels, state);
-  }
 }
 
 // a (rows, decays) becomes the logarithm of the decay, -exp(A_log) softplus(a + dt_bias), in
@@ -141,7 +134,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
   const auto& weights = input.weights.norm;
   const auto flat = output.reshaped(z.shape());
   const auto gate = c.kind == Mixer::kimi_delta ? Activation::sigmoid : Activation::silu;
-  if (c.gate_before_norm) gated_activation(gate, z, flat, flat);
+  if (c.gate_before_norm) gated_activation({gate}, z, flat, flat);
   const auto groups = c.kind == Mixer::mamba2 ? c.key_heads : c.value_heads;
   const auto n = c.value_width() / groups;
   const auto eps = static_cast<float>(c.norm_eps);
@@ -152,7 +145,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
       rows::rms_norm({x, weights.data() + i % groups * n, at_once, n, eps}, x);
     }
   });
-  if (!c.gate_before_norm) gated_activation(gate, z, flat, flat);
+  if (!c.gate_before_norm) gated_activation({gate}, z, flat, flat);
 }
 
 // A gated delta net, Kimi Delta Attention or Mamba 2.
@@ -178,7 +171,7 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
                    {in_ranks ? w.a_latent : w.a, in_ranks ? a_latent : log_decays}});
   if (in_ranks) linear(z_latent, w.z, z);
   if (in_ranks) linear(a_latent, w.a, log_decays);
-  convolve(input, states.memory, qkv);
+  convolve(input, states, qkv);
   if (c.has_delta_rule()) {
     linear(input.x, w.b, rates);
     normalize_keys_and_queries(c, qkv);
@@ -199,39 +192,25 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
   Tensor after(flat.shape());
   linear(input.x, {{w.k, before}, {w.z, after}, {w.v, flat}});
   multiply_elements(flat, before);
-  if (!states.rows.empty()) copy_convolution_states(input, flat, states.rows);
-  convolve(input, states.memory, flat);
+  convolve(input, states, flat);
   multiply_elements(flat, after);
 }
 
 constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
-// A matrix with `stride` floats between rows, or its transpose.
-struct MatrixOperand {
-  const float* values;
-  std::int64_t stride;
-  bool transposed = false;
-};
-
-// Operands of a matrix product (rows, columns) = left (rows, depth) times right (depth, columns).
-struct MatrixProduct {
-  MatrixOperand left;
-  MatrixOperand right;
-  std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t depth;
-};
-void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t stride) {
+// Matrix product c (rows, columns) = left right, or += if `add`, of the vectors `left`, the rows of
+// the left matrix, and `right`, the columns of the right one. Rows of c are `stride` apart.
+void multiply_matrices(const gemm::StridedVectors& left, const gemm::StridedVectors& right,
+                       bool add, float* c, std::int64_t stride) {
   thread_local ScratchFloats left_memory;
   thread_local ScratchFloats right_memory;
   const auto tile = gemm::tile_shape();
-  float* const left = left_memory.floats(gemm::round_up(p.rows, tile.rows) * p.depth);
-  float* const right = right_memory.floats(gemm::round_up(p.columns, tile.columns) * p.depth);
-  (p.left.transposed ? gemm::pack_left_operand_transposed : gemm::pack_left_operand)(
-      {p.left.values, p.left.stride, p.rows, p.depth}, left);
-  (p.right.transposed ? gemm::pack_right_operand : gemm::pack_right_operand_transposed)(
-      {p.right.values, p.right.stride, p.columns, p.depth}, right);
-  gemm::multiply({left, right, p.rows, p.columns, p.depth}, add, c, stride);
+  float* const rows = left_memory.floats(gemm::round_up(left.count, tile.rows) * left.depth);
+  float* const columns =
+      right_memory.floats(gemm::round_up(right.count, tile.columns) * right.depth);
+  gemm::pack_left_operand(left, rows);
+  gemm::pack_right_operand(right, columns);
+  gemm::multiply({rows, columns, left.count, right.count, left.depth}, add, c, stride);
 }
 
 // Recurrence of one value head over one sequence. Row indices within a chunk count from the start
@@ -239,17 +218,7 @@ void multiply_matrices(const MatrixProduct& p, bool add, float* c, std::int64_t 
 class HeadRecurrence {
  public:
   HeadRecurrence(const LinearRecurrenceInput& input, std::int64_t head, TensorView output)
-      : input_(input),
-        corrects_(input.config.kind == Mixer::gated_delta),
-        heads_(input.config.value_heads),
-        head_(head),
-        d_k_(input.config.d_key),
-        d_v_(input.config.d_value),
-        stride_(input.config.channels()),
-        q_(input.qkv.data<float>() + head / (heads_ / input.config.key_heads) * d_k_),
-        k_(q_ + input.config.key_width()),
-        v_(input.qkv.data<float>() + 2 * input.config.key_width() + head * d_v_),
-        output_(output.data<float>() + head * d_v_) {
+      : input_(input), head_(head), output_(output.data<float>() + head * d_v_) {
     thread_local ScratchFloats memory;
     state_ = memory.floats(recurrence_head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
     keys_ = state_ + d_k_ * d_v_;
@@ -295,21 +264,28 @@ class HeadRecurrence {
   // or are w_i = b_i v_i in Mamba 2, and
   //   output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
   void run_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
-    load_chunk(origin, old, total);
+    for (auto i = old; i < total; ++i) {
+      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
+      log_decays_[i] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
+    }
+    double sum = 0.0;  // in float64, so that differences stay accurate
+    for (std::int64_t i = 0; i < total; ++i)
+      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
     const auto count = total - old;
-    const MatrixOperand k{keys_ + old * d_k_, d_k_};
-    const MatrixOperand q{q_ + (origin + old) * stride_, stride_};
-    const MatrixOperand all_k{keys_, d_k_, true};
+    const gemm::StridedVectors k{keys_ + old * d_k_, d_k_, count, d_k_};
+    const gemm::StridedVectors q{q_ + (origin + old) * stride_, stride_, count, d_k_};
+    const gemm::StridedVectors all_k{keys_, d_k_, total, d_k_};
+    const gemm::StridedVectors state{state_, d_v_, d_v_, d_k_, true};
     float* const output = output_ + (origin + old) * heads_ * d_v_;
     if (corrects_) {
-      multiply_matrices({k, {state_, d_v_}, count, d_v_, d_k_}, false, written_ + old * d_v_, d_v_);
-      multiply_matrices({k, all_k, count, total, d_k_}, false, k_k_ + old * kChunk, kChunk);
+      multiply_matrices(k, state, false, written_ + old * d_v_, d_v_);
+      multiply_matrices(k, all_k, false, k_k_ + old * kChunk, kChunk);
     }
-    multiply_matrices({q, {state_, d_v_}, count, d_v_, d_k_}, false, output, heads_ * d_v_);
-    multiply_matrices({q, all_k, count, total, d_k_}, false, q_k_ + old * kChunk, kChunk);
+    multiply_matrices(q, state, false, output, heads_ * d_v_);
+    multiply_matrices(q, all_k, false, q_k_ + old * kChunk, kChunk);
     for (auto i = old; i < total; ++i) solve_row(origin + i, i, total);
-    multiply_matrices({{q_k_ + old * kChunk, kChunk}, {written_, d_v_}, count, d_v_, total}, true,
-                      output, heads_ * d_v_);
+    multiply_matrices({q_k_ + old * kChunk, kChunk, count, total},
+                      {written_, d_v_, d_v_, total, true}, true, output, heads_ * d_v_);
   }
 
   void solve_row(std::int64_t row, std::int64_t i, std::int64_t total) {
@@ -335,17 +311,6 @@ class HeadRecurrence {
       rows::add_scaled(w, written_ + j * d_v_, d_v_, -rate * k_k[j]);
   }
 
-  // Copies new keys and accumulates log decays in float64, so that differences stay accurate.
-  void load_chunk(std::int64_t origin, std::int64_t old, std::int64_t total) {
-    for (auto i = old; i < total; ++i) {
-      std::copy_n(k_ + (origin + i) * stride_, d_k_, keys_ + i * d_k_);
-      log_decays_[i] = input_.log_decays.data<float>()[(origin + i) * heads_ + head_];
-    }
-    double sum = 0.0;
-    for (std::int64_t i = 0; i < total; ++i)
-      decays_[as_index(i)] = sum += static_cast<double>(log_decays_[i]);
-  }
-
   // Writes the state after the first `count` rows of the chunk, e^{c_last} S + sum over i of
   // e^{c_last - c_i} k_i w_iᵀ. `state` may alias state_.
   void write_state(std::int64_t count, float* state) {
@@ -356,20 +321,22 @@ class HeadRecurrence {
                   static_cast<float>(std::exp(last - decays_[as_index(i)])));
     if (state != state_) std::copy_n(state_, d_k_ * d_v_, state);
     rows::scale(state, d_k_ * d_v_, static_cast<float>(std::exp(last)));
-    multiply_matrices({{decayed_, d_k_, true}, {written_, d_v_}, d_k_, d_v_, count}, true, state,
-                      d_v_);
+    multiply_matrices({decayed_, d_k_, d_k_, count, true}, {written_, d_v_, d_v_, count, true},
+                      true, state, d_v_);
   }
 
   const LinearRecurrenceInput& input_;
-  bool corrects_;  // the delta rule: what the state predicts from k is taken off v
-  std::int64_t heads_;
+  const MixerConfig& config_ = input_.config;
+  // The delta rule: what the state predicts from k is taken off v.
+  bool corrects_ = config_.kind == Mixer::gated_delta;
+  std::int64_t heads_ = config_.value_heads;
+  std::int64_t d_k_ = config_.d_key;
+  std::int64_t d_v_ = config_.d_value;
+  std::int64_t stride_ = config_.channels();  // of rows of q, k and v
   std::int64_t head_;
-  std::int64_t d_k_;
-  std::int64_t d_v_;
-  std::int64_t stride_;  // of rows of q, k and v
-  const float* q_;
-  const float* k_;
-  const float* v_;
+  const float* q_ = input_.qkv.data<float>() + head_ / (heads_ / config_.key_heads) * d_k_;
+  const float* k_ = q_ + config_.key_width();
+  const float* v_ = input_.qkv.data<float>() + 2 * config_.key_width() + head_ * d_v_;
   float* output_;
   float* state_;  // here begins the layout of MixerMemory::heads
   float* keys_;

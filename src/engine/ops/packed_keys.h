@@ -106,8 +106,8 @@ inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
     const auto vector = rows[as_index(i / heads)] * heads + head;
     gemm::pack_left_operand({k.data<float>() + vector * d, heads * d, block.keys, d},
                             block.k + head * packed.key_floats_per_head(block.keys));
-    gemm::pack_left_operand_transposed(
-        {v.data<float>() + vector * d_value, heads * d_value, d_value, block.keys},
+    gemm::pack_left_operand(
+        {v.data<float>() + vector * d_value, heads * d_value, d_value, block.keys, true},
         block.v + head * packed.value_floats_per_head(block.keys));
   });
   return packed;

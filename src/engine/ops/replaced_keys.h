@@ -1,4 +1,5 @@
-// Keys as a quantised or pruned KV cache would store them, to measure the KL divergence.
+// Keys of one head and document as a quantised or pruned KV cache would store them, to measure the
+// KL divergence: `count` keys of `depth` components.
 #pragma once
 
 #include <algorithm>
@@ -7,19 +8,11 @@
 #include <numeric>
 #include <vector>
 
-#include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "engine/ops/gemm.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope {
-
-// Keys of one head and document, shape (rows, dim).
-struct KeyRows {
-  const float* values;  // row j at values + j * stride
-  std::int64_t stride;
-  std::int64_t rows;
-  std::int64_t dim;
-};
 
 inline constexpr float kLargestFp8 = 448.0f;
 
@@ -54,80 +47,55 @@ inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Sch
   for (auto* value : shared) *value = std::nearbyint((*value - low) / scale) * scale + low;
 }
 
-// Mask: 1 for the given fraction of keys with the smallest value; ties go to the lower index.
-template <typename Value>
-std::vector<float> mask_of_smallest_keys(const KeyRows& keys, double share, Value value_of) {
-  std::vector<double> value(as_index(keys.rows));
-  for (std::int64_t j = 0; j < keys.rows; ++j)
-    value[as_index(j)] = value_of(keys.values + j * keys.stride);
-  std::vector<std::int64_t> order(as_index(keys.rows));
+// Shape (rows). Mask: 1 for the given fraction of keys with the smallest product with `filter`
+// (dim), whose negative is the Q-filter score of kvpress, or with the smallest L2 norm if `filter`
+// is null. Ties go to the lower index.
+inline std::vector<float> mask_of_smallest_keys(const gemm::StridedVectors& keys,
+                                                const float* filter, double share) {
+  std::vector<double> value(as_index(keys.count));
+  for (std::int64_t j = 0; j < keys.count; ++j) {
+    const float* key = keys.values + j * keys.stride;
+    value[as_index(j)] =
+        std::inner_product(key, key + keys.depth, filter != nullptr ? filter : key, 0.0);
+  }
+  std::vector<std::int64_t> order(as_index(keys.count));
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](std::int64_t key) { return value[as_index(key)]; });
-  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
-  std::vector<float> chosen(as_index(keys.rows));
-  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
+  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.count)));
+  std::vector<float> chosen(as_index(keys.count));
+  for (std::int64_t i = 0; i < std::min(count, keys.count); ++i)
     chosen[as_index(order[as_index(i)])] = 1;
   return chosen;
 }
 
-// Returns the keys quantised and dequantised, shape (rows, dim).
-inline std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement& replacement) {
-  std::vector<float> replaced(as_index(keys.rows * keys.dim));
-  for (std::int64_t j = 0; j < keys.rows; ++j)
-    std::copy_n(keys.values + j * keys.stride, keys.dim, replaced.data() + j * keys.dim);
-  const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
-                         std::int64_t columns) {
-    std::vector<float*> shared;
-    for (auto r = row; r < row + rows; ++r)
-      for (auto c = column; c < std::min(keys.dim, column + columns); ++c)
-        shared.push_back(replaced.data() + r * keys.dim + c);
-    fake_quantize(shared, replacement.scheme);
-  };
+// Returns the keys quantised and dequantised, shape (rows, dim). Keys with Scale::exported are
+// rounded to FP8 E4M3 with the scale `exported` and saturate at 448 * exported.
+inline std::vector<float> replace_keys(const gemm::StridedVectors& keys,
+                                       const KeyReplacement& replacement, float exported = 0.0f) {
   using Scale = KeyReplacement::Scale;
-  switch (replacement.scale) {
-    case Scale::head:
-      block(0, keys.rows, 0, keys.dim);
-      break;
-    case Scale::channel:
-      for (std::int64_t c = 0; c < keys.dim; ++c) block(0, keys.rows, c, 1);
-      break;
-    case Scale::token:
-      for (std::int64_t r = 0; r < keys.rows; ++r) block(r, 1, 0, keys.dim);
-      break;
-    case Scale::group:
-      for (std::int64_t r = 0; r < keys.rows; ++r)
-        for (std::int64_t c = 0; c < keys.dim; c += replacement.group)
-          block(r, 1, c, replacement.group);
-      break;
-    case Scale::exported:
-      QKSCOPE_ASSERT(false);  // exported scales need round_to_fp8()
+  std::vector<float> replaced;
+  for (std::int64_t j = 0; j < keys.count; ++j)
+    replaced.insert(replaced.end(), keys.values + j * keys.stride,
+                    keys.values + j * keys.stride + keys.depth);
+  const auto scale = replacement.scale;
+  if (scale == Scale::exported) {
+    for (float& value : replaced) value = round_to_fp8(value / exported) * exported;
+    return replaced;
   }
+  // Numbers of keys and of channels that share a scale.
+  const auto rows = scale == Scale::head || scale == Scale::channel ? keys.count : 1;
+  const auto channels = scale == Scale::channel ? 1
+                        : scale == Scale::group ? replacement.group
+                                                : keys.depth;
+  for (std::int64_t row = 0; row < keys.count; row += rows)
+    for (std::int64_t channel = 0; channel < keys.depth; channel += channels) {
+      std::vector<float*> shared;
+      for (auto r = row; r < row + rows; ++r)
+        for (auto c = channel; c < std::min(keys.depth, channel + channels); ++c)
+          shared.push_back(replaced.data() + r * keys.depth + c);
+      fake_quantize(shared, replacement.scheme);
+    }
   return replaced;
-}
-
-// Returns the keys (rows, dim) rounded to FP8 E4M3 with a given scale, saturating at 448 * scale.
-inline std::vector<float> round_to_fp8(const KeyRows& keys, float scale) {
-  std::vector<float> rounded;
-  for (std::int64_t j = 0; j < keys.rows; ++j)
-    for (std::int64_t c = 0; c < keys.dim; ++c)
-      rounded.push_back(round_to_fp8(keys.values[j * keys.stride + c] / scale) * scale);
-  return rounded;
-}
-
-// Shape (rows). Mask: 1 for the given fraction of keys with the smallest L2 norm.
-inline std::vector<float> mask_of_shortest_keys(const KeyRows& keys, double share) {
-  return mask_of_smallest_keys(keys, share, [&](const float* key) {
-    return std::inner_product(key, key + keys.dim, key, 0.0);
-  });
-}
-
-// Shape (rows). Mask: 1 for the given fraction of keys with the best Q-filter score, the largest
-// -(filter . key) as in kvpress. filter: (dim).
-inline std::vector<float> mask_of_filtered_keys(const KeyRows& keys, const float* filter,
-                                                double share) {
-  return mask_of_smallest_keys(keys, share, [&](const float* key) {
-    return std::inner_product(key, key + keys.dim, filter, 0.0);
-  });
 }
 
 }  // namespace qkscope

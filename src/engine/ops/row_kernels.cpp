@@ -36,12 +36,6 @@ void scale_kernel(float* x, std::int64_t count, float factor) {
   });
 }
 
-void add_kernel(float* x, const float* y, std::int64_t count) {
-  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    store(hn::Add(load(x + i, extent), load(y + i, extent)), x + i, extent);
-  });
-}
-
 void multiply_kernel(float* x, const float* y, std::int64_t count) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(hn::Mul(load(x + i, extent), load(y + i, extent)), x + i, extent);
@@ -111,11 +105,6 @@ void delta_rule_step_kernel(const DeltaRuleToken& token, float* state, float* ou
 void dot_products_kernel(const DotProductInput& input, float factor, float* out) {
   for (std::int64_t row = 0; row < input.rows; ++row)
     out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
-}
-
-HWY_INLINE float row_sum(const float* x, std::int64_t count) {
-  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
-                             HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
 }
 
 void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
@@ -246,26 +235,8 @@ HWY_INLINE void with_activation(Activation activation, const XieluWeights& weigh
   }
 }
 
-void apply_gate_kernel(Activation activation, const float* gate, const float* up,
-                       std::int64_t count, float* out) {
-  QKSCOPE_ASSERT(activation != Activation::xielu);
-  with_activation(activation, {}, [&](auto function) HWY_ATTR {
-    for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-      store(hn::Mul(function(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
-    });
-  });
-}
-
-void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
-                     std::int64_t count) {
-  with_activation(activation, weights, [&](auto function) HWY_ATTR {
-    for_each_vector(count, [&](std::int64_t i, auto extent)
-                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
-  });
-}
-
-void apply_clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
-                               std::int64_t count, float* out) {
+HWY_INLINE void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                                   std::int64_t count, float* out) {
   const auto limit = hn::Set(kTag, swiglu.limit);
   const auto alpha = hn::Set(kTag, swiglu.alpha);
   const auto one = hn::Set(kTag, 1.0f);
@@ -279,6 +250,27 @@ void apply_clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, c
     // SiLU identity: g sigmoid(alpha g) = silu(alpha g) / alpha.
     const auto glu = hn::Div(silu(hn::Mul(alpha, g)), alpha);
     store(hn::Mul(hn::Add(u, one), glu), out + i, extent);
+  });
+}
+
+void apply_gate_kernel(const GateFunction& function, const float* gate, const float* up,
+                       std::int64_t count, float* out) {
+  const auto& [activation, swiglu] = function;
+  QKSCOPE_ASSERT(activation != Activation::xielu);
+  if (activation == Activation::clamped_swiglu)
+    return apply_clamped_gate(swiglu, gate, up, count, out);
+  with_activation(activation, {}, [&](auto apply) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Mul(apply(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
+    });
+  });
+}
+
+void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
+                     std::int64_t count) {
+  with_activation(activation, weights, [&](auto function) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent)
+                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
   });
 }
 
@@ -322,15 +314,6 @@ HWY_INLINE Pair rotate_pairs(Pair pair, FloatVector cos, FloatVector sin) {
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
-HWY_INLINE void rotate_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
-  for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
-    const auto pair = rotate_pairs({load(x + i, extent), load(x + half + i, extent)},
-                                   load(cos + i, extent), load(sin + i, extent));
-    store(pair.first, x + i, extent);
-    store(pair.second, x + half + i, extent);
-  });
-}
-
 HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
   FloatVector first;
   FloatVector second;
@@ -341,7 +324,13 @@ HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
 
 void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t half,
                    bool interleaved) {
-  if (!interleaved) return rotate_halves(x, cos, sin, half);
+  if (!interleaved)
+    return for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
+      const auto pair = rotate_pairs({load(x + i, extent), load(x + half + i, extent)},
+                                     load(cos + i, extent), load(sin + i, extent));
+      store(pair.first, x + i, extent);
+      store(pair.second, x + half + i, extent);
+    });
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
     rotate_interleaved(x + 2 * i, load(cos + i, FullLanes()), load(sin + i, FullLanes()));
@@ -362,7 +351,6 @@ namespace qkscope::rows {
 
 QKSCOPE_EXPORT_KERNEL(void, scale, (float* x, std::int64_t count, float factor),
                       (x, count, factor));
-QKSCOPE_EXPORT_KERNEL(void, add, (float* x, const float* y, std::int64_t count), (x, y, count));
 QKSCOPE_EXPORT_KERNEL(void, multiply, (float* x, const float* y, std::int64_t count),
                       (x, y, count));
 QKSCOPE_EXPORT_KERNEL(void, add_scaled,
@@ -383,13 +371,9 @@ QKSCOPE_EXPORT_KERNEL(void, rms_norm, (const NormInput& input, float* y), (input
 QKSCOPE_EXPORT_KERNEL(void, layer_norm, (const NormInput& input, const float* bias, float* y),
                       (input, bias, y));
 QKSCOPE_EXPORT_KERNEL(void, apply_gate,
-                      (Activation activation, const float* gates, const float* up,
+                      (const GateFunction& function, const float* gates, const float* up,
                        std::int64_t count, float* out),
-                      (activation, gates, up, count, out));
-QKSCOPE_EXPORT_KERNEL(void, apply_clamped_gate,
-                      (const ClampedSwiglu& swiglu, const float* gates, const float* up,
-                       std::int64_t count, float* out),
-                      (swiglu, gates, up, count, out));
+                      (function, gates, up, count, out));
 QKSCOPE_EXPORT_KERNEL(void, activate,
                       (Activation activation, const XieluWeights& xielu, float* x,
                        std::int64_t count),

@@ -9,7 +9,6 @@
 namespace qkscope::rows {
 
 void scale(float* x, std::int64_t count, float factor);       // x *= factor
-void add(float* x, const float* y, std::int64_t count);       // x += y
 void multiply(float* x, const float* y, std::int64_t count);  // x *= y
 // x += factor y, fused
 void add_scaled(float* x, const float* y, std::int64_t count, float factor);
@@ -73,13 +72,14 @@ void rms_norm(const NormInput& input, float* y);
 // LayerNorm of rows: y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias (or null).
 void layer_norm(const NormInput& input, const float* bias, float* y);
 
-// ClampedSwiglu: out = (clip(up) + 1) * g sigmoid(alpha g), g = min(gate, limit).
-void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
-                        std::int64_t count, float* out);
-
-// Gated activation: out = activation(gate) * up, for all except xIELU and clamped SwiGLU.
-void apply_gate(Activation activation, const float* gate, const float* up, std::int64_t count,
-                float* out);
+// Gated activation: out = activation(gate) * up, for all except xIELU; clamped SwiGLU is
+// (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit).
+struct GateFunction {
+  Activation activation;
+  ClampedSwiglu swiglu = {};
+};
+void apply_gate(const GateFunction& function, const float* gate, const float* up,
+                std::int64_t count, float* out);
 
 // x = activation(x)
 void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count);

@@ -31,24 +31,29 @@ struct PartialLanes {
   std::int64_t count;
 };
 
-HWY_INLINE FloatVector load(const float* from, FullLanes) {
+HWY_INLINE FloatVector load(const float* from, FullLanes, float /*fill*/ = 0.0f) {
   return hn::LoadU(Floats(), from);
 }
 
-HWY_INLINE FloatVector load(const float* from, PartialLanes part) {  // the other lanes become 0
-  HWY_ALIGN float lanes[kFloats] = {};
+// The other lanes become `fill`.
+HWY_INLINE FloatVector load(const float* from, PartialLanes part, float fill = 0.0f) {
+  HWY_ALIGN float lanes[kFloats];
+  hn::Store(hn::Set(Floats(), fill), Floats(), lanes);
   std::memcpy(lanes, from, static_cast<std::size_t>(part.count) * sizeof(float));
   return hn::Load(Floats(), lanes);
 }
 
-HWY_INLINE void store(FloatVector values, float* to, FullLanes) {
-  hn::StoreU(values, Floats(), to);
+// Stores a vector of 32-bit elements.
+template <typename V, typename T>
+HWY_INLINE void store(V values, T* to, FullLanes) {
+  hn::StoreU(values, hn::ScalableTag<T>(), to);
 }
 
-HWY_INLINE void store(FloatVector values, float* to, PartialLanes part) {
-  HWY_ALIGN float lanes[kFloats];
-  hn::Store(values, Floats(), lanes);
-  std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(float));
+template <typename V, typename T>
+HWY_INLINE void store(V values, T* to, PartialLanes part) {
+  HWY_ALIGN T lanes[kFloats];
+  hn::Store(values, hn::ScalableTag<T>(), lanes);
+  std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(T));
 }
 
 // Calls body(i, extent) for each vector of a row.
@@ -121,6 +126,11 @@ HWY_INLINE float lane_sum(std::int64_t count, Term term) {
   return sums.total();
 }
 
+HWY_INLINE float row_sum(const float* x, std::int64_t count) {
+  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
+                             HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
+}
+
 // Transposes a 4 x 4 block: out[k][i] = rows[i][k]. D has four lanes.
 template <typename D, typename V>
 HWY_INLINE void transpose(D d, V (&rows)[4]) {
@@ -166,20 +176,16 @@ class BroadcastScalars {
 HWY_INLINE float max_over_row(const float* row, std::int64_t count, float start) {
   FloatVector largest[kSumVectors];
   for (auto& vector : largest) vector = hn::Set(Floats(), start);
-  std::int64_t i = 0;
-  for (; i + kSumLanes <= count; i += kSumLanes)
-#pragma GCC unroll 4
-    for (std::int64_t v = 0; v < kSumVectors; ++v) {
-      const auto values = load(row + i + v * kFloats, FullLanes());
-      largest[v] = hn::IfThenElse(hn::Lt(largest[v], values), values, largest[v]);
-    }
-  HWY_ALIGN float lanes[kSumLanes];
-  for (std::int64_t v = 0; v < kSumVectors; ++v)
-    hn::Store(largest[v], Floats(), lanes + v * kFloats);
-  const auto larger = [](float a, float b) { return a < b ? b : a; };
-  for (float* lane = lanes; i < count; ++i, ++lane) *lane = larger(*lane, row[i]);
-  float result = lanes[0];
-  for (const float lane : lanes) result = larger(result, lane);
+  for_each_summed_vector(count, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
+    const auto values = load(row + i, extent, start);
+    largest[v] = hn::IfThenElse(hn::Lt(largest[v], values), values, largest[v]);
+  });
+  float result = start;
+  HWY_ALIGN float lanes[kFloats];
+  for (const auto& vector : largest) {
+    hn::Store(vector, Floats(), lanes);
+    for (const float lane : lanes) result = result < lane ? lane : result;
+  }
   return result;
 }
 

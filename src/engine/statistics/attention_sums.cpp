@@ -30,7 +30,6 @@ constexpr Exclusion kExclusions[] = {{"", false, false},
 
 // Attention mass and pair counts of one TransformerLens pattern in one document.
 struct PatternMass {
-  const char* name;
   double mass;           // on all pairs of the pattern
   double mass_column_0;  // on pattern pairs with key 0
   double mass_diagonal;  // on pattern pairs with j = i
@@ -39,38 +38,32 @@ struct PatternMass {
   double pairs_diagonal;
 };
 
+double column_sum(std::span<const double> sums, NearKeyColumn column) {
+  return sums[as_index(AttentionColumnLayout::offset(column))];
+}
+
 std::vector<PatternMass> head_patterns(const PatternPairCounts& pairs,
                                        std::span<const double> sums) {
-  const auto sum = [&](NearKeyColumn column) {
-    return sums[as_index(AttentionColumnLayout::offset(column))];
-  };
-  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  return {{"previous_token_head", sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
-           count(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
-          {"duplicate_token_head", sum(NearKeyColumn::dup), sum(NearKeyColumn::dup_first), 0.0,
-           count(pairs.dup), count(pairs.dup_first), 0.0},
-          {"induction_head", sum(NearKeyColumn::ind), 0.0, sum(NearKeyColumn::ind_self),
-           count(pairs.ind), 0.0, count(pairs.ind_self)}};
+  const auto sum = [&](NearKeyColumn column) { return column_sum(sums, column); };
+  return {{sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
+           to_double(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
+          {sum(NearKeyColumn::dup), sum(NearKeyColumn::dup_first), 0.0, to_double(pairs.dup),
+           to_double(pairs.dup_first), 0.0},
+          {sum(NearKeyColumn::ind), 0.0, sum(NearKeyColumn::ind_self), to_double(pairs.ind), 0.0,
+           to_double(pairs.ind_self)}};
 }
 
 void pattern_scores(const PatternMass& pattern, double tokens, double column_0, double diagonal,
                     std::span<double> mul, std::span<double> abs) {
   for (std::size_t e = 0; e < std::size(kExclusions); ++e) {
     const auto& out = kExclusions[e];
-    double all = tokens;
-    double mass = pattern.mass;
-    double pairs = pattern.pairs;
-    if (out.column_0) {
-      all -= column_0;
-      mass -= pattern.mass_column_0;
-      pairs -= pattern.pairs_column_0;
-    }
-    if (out.diagonal) {
-      all -= diagonal;
-      mass -= pattern.mass_diagonal;
-      pairs -= pattern.pairs_diagonal;
-    }
+    const auto allowed = [&](double all, double on_column_0, double on_diagonal) {
+      return all - (out.column_0 ? on_column_0 : 0.0) - (out.diagonal ? on_diagonal : 0.0);
+    };
+    double all = allowed(tokens, column_0, diagonal);
     if (out.column_0 && out.diagonal) all += 1.0;  // p_00 = 1 was subtracted twice
+    const double mass = allowed(pattern.mass, pattern.mass_column_0, pattern.mass_diagonal);
+    const double pairs = allowed(pattern.pairs, pattern.pairs_column_0, pattern.pairs_diagonal);
     mul[e] = mass / all;
     abs[e] = transformer_lens_abs_score(all + pairs - 2.0 * mass, tokens);
   }
@@ -203,13 +196,10 @@ void fill_document_columns(const AttentionColumnLayout& layout, const PatternPai
                            std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
-  const auto sum = [&](NearKeyColumn column) {
-    return sums[as_index(AttentionColumnLayout::offset(column))];
-  };
   for (const auto& pattern : head_patterns(pairs, sums)) {
-    pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearKeyColumn::sink_0),
-                   sum(NearKeyColumn::self), values.subspan(0, kScores),
-                   values.subspan(kScores, kScores));
+    pattern_scores(pattern, static_cast<double>(pairs.tokens),
+                   column_sum(sums, NearKeyColumn::sink_0), column_sum(sums, NearKeyColumn::self),
+                   values.subspan(0, kScores), values.subspan(kScores, kScores));
     values = values.subspan(2 * kScores);
   }
   const bool long_enough = pairs.tokens >= kSinkRows;

@@ -1,7 +1,5 @@
 #include "engine/statistics/moments.h"
 
-#include <map>
-
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
@@ -134,23 +132,6 @@ std::vector<std::pair<std::string, std::string>> merge_properties(const Statisti
           {"columns of groups B and C", list(s.attention.columns)}};
 }
 
-void check_mergeable(const Statistics& into, const Statistics& part, const std::string& where,
-                     const std::string& part_where) {
-  const auto there = merge_properties(into);
-  const auto here = merge_properties(part);
-  for (std::size_t i = 0; i < there.size(); ++i)
-    if (there[i].second != here[i].second)
-      bad_input(
-          "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
-          where, part_where, there[i].first, there[i].second, here[i].second);
-}
-
-// Returns the sums over `count` documents of equal length, given the sums of one document.
-ExactPositionSums multiply_sums(const ExactPositionSums& sums, std::int64_t count) {
-  return {sums.n * count, sums.t * count,  sums.tt * count,
-          sums.u * count, sums.uu * count, sums.tu * count};
-}
-
 }  // namespace
 
 void merge(PositionSums& into, const PositionSums& part) {
@@ -229,17 +210,14 @@ DocumentPositionSums sum_document_positions(std::span<const std::int64_t> length
                                             std::int64_t buckets) {
   DocumentPositionSums sums;
   sums.buckets.resize(as_index(buckets));
-  std::map<std::int64_t, std::int64_t> counts;  // number of documents by length
-  for (const auto length : lengths) ++counts[length];
   PositionPrefixSums table;
-  for (const auto& [length, count] : counts) {
-    sums.first += multiply_sums(table.sums_over(0, std::min(first, length)), count);
-    sums.body += multiply_sums(table.sums_over(first, length), count);
+  for (const auto length : lengths) {
+    sums.first += table.sums_over(0, std::min(first, length));
+    sums.body += table.sums_over(first, length);
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
-      const auto end =
-          bucket + 1 == buckets ? length : std::min(length, (bucket + 1) * bucket_size);
-      sums.buckets[as_index(bucket)] +=
-          multiply_sums(table.sums_over(bucket * bucket_size, end), count);
+      const bool last = bucket + 1 == buckets;
+      const auto end = last ? length : std::min(length, (bucket + 1) * bucket_size);
+      sums.buckets[as_index(bucket)] += table.sums_over(bucket * bucket_size, end);
     }
   }
   return sums;
@@ -247,7 +225,13 @@ DocumentPositionSums sum_document_positions(std::span<const std::int64_t> length
 
 void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,
                       const std::string& part_where) {
-  check_mergeable(into, part, where, part_where);
+  const auto there = merge_properties(into);
+  const auto here = merge_properties(part);
+  for (std::size_t i = 0; i < there.size(); ++i)
+    if (there[i].second != here[i].second)
+      bad_input(
+          "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
+          where, part_where, there[i].first, there[i].second, here[i].second);
   for (auto& [key, layers] : into.moments) {
     const auto& others = part.moments.at(key);
     for (std::size_t i = 0; i < layers.size(); ++i) merge(layers[i], others[i]);

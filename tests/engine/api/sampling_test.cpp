@@ -13,15 +13,16 @@ namespace {
 
 const std::vector<float> kLogits = {0.0f, 2.0f, 1.0f, 2.0f, -1.0f};
 
-std::map<std::int32_t, int> counts(const SamplingOptions& options, int draws) {
-  Sampler sampler(options, 7, 0);
+std::map<std::int32_t, int> counts(GenerateOptions options, int draws) {
+  options.seed = 7;
+  Sampler sampler(options, 0);
   std::map<std::int32_t, int> found;
   for (int i = 0; i < draws; ++i) ++found[sampler.sample_token(kLogits)];
   return found;
 }
 
 TEST(Sampler, ZeroTemperatureTakesTheFirstMaximum) {
-  Sampler sampler({}, 0, 0);
+  Sampler sampler({}, 0);
   EXPECT_EQ(sampler.sample_token(kLogits), 1);
 }
 
@@ -53,7 +54,7 @@ TEST(Sampler, TopPDrawsFromTheSmallestNucleus) {
 
 TEST(Sampler, LargeNucleusIsComplete) {
   const std::vector<float> even(5000, 0.5f);
-  Sampler sampler({.temperature = 1.0, .top_p = 0.99}, 1, 0);
+  Sampler sampler({.temperature = 1.0, .top_p = 0.99, .seed = 1}, 0);
   std::int32_t highest = 0;
   for (int i = 0; i < 500; ++i) highest = std::max(highest, sampler.sample_token(even));
   EXPECT_GT(highest, 4000);
@@ -62,7 +63,7 @@ TEST(Sampler, LargeNucleusIsComplete) {
 
 TEST(Sampler, SeedsAndSequencesHaveIndependentStreams) {
   const auto draw = [](std::uint64_t seed, std::int64_t sequence) {
-    Sampler sampler({.temperature = 3.0}, seed, sequence);
+    Sampler sampler({.temperature = 3.0, .seed = seed}, sequence);
     std::vector<std::int32_t> tokens(40);
     for (auto& token : tokens) token = sampler.sample_token(kLogits);
     return tokens;
@@ -75,7 +76,7 @@ TEST(Sampler, SeedsAndSequencesHaveIndependentStreams) {
 
 TEST(Sampler, MinusInfinityIsNeverDrawnAndNanThrows) {
   const float infinity = std::numeric_limits<float>::infinity();
-  Sampler sampler({.temperature = 1.0}, 0, 0);
+  Sampler sampler({.temperature = 1.0}, 0);
   for (int i = 0; i < 100; ++i)
     EXPECT_EQ(sampler.sample_token(std::vector<float>{-infinity, 1.0f, -infinity}), 1);
   EXPECT_THROW(sampler.sample_token(std::vector<float>{0.0f, std::nanf("")}), Error);

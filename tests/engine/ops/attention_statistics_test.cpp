@@ -459,9 +459,9 @@ TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
   for (std::int64_t head = 0; head < kHeads; ++head)
     for (std::size_t which = 0; which < 3; ++which) {
       const auto key_head = head / (kHeads / kKeyHeads);
-      const KeyRows rows{pass.k.data<float>() + key_head * kDim, kKeyHeads * kDim, 512, kDim};
-      const auto replaced = which == 2 ? round_to_fp8(rows, scales[as_index(key_head)])
-                                       : replace_keys(rows, replacements[which]);
+      const gemm::StridedVectors rows{pass.k.data<float>() + key_head * kDim, kKeyHeads * kDim, 512,
+                                      kDim};
+      const auto replaced = replace_keys(rows, replacements[which], scales[as_index(key_head)]);
       auto other = random_pass({{0, 512}}, 0);
       for (std::int64_t j = 0; j < 512; ++j)
         std::copy_n(replaced.data() + j * kDim, kDim,
@@ -524,7 +524,7 @@ TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
   r.buckets = 120;
   const auto found = pass.statistics(r);
   const auto shortest =
-      mask_of_shortest_keys({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, 0.5);
+      mask_of_smallest_keys({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, nullptr, 0.5);
   EXPECT_EQ(std::count(shortest.begin(), shortest.end(), 1), 60);
   // kvpress keeps the keys with the largest -(filter . key).
   std::vector<std::pair<double, std::int64_t>> scores;

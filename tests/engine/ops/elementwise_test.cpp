@@ -48,8 +48,8 @@ TEST_P(Elementwise, LayerNormMatchesFloat64AlsoInPlace) {
                          {bias.data<float>(), bias.data<float>() + 70}};
   Tensor y(x.shape());
   Tensor without_bias(x.shape());
-  layer_norm(x, norm, 1e-5, y);
-  layer_norm(x, {norm.weight, {}}, 1e-5, without_bias);
+  normalize(NormKind::layer, x, norm, 1e-5, y);
+  normalize(NormKind::layer, x, {norm.weight, {}}, 1e-5, without_bias);
   for (std::int64_t row = 0; row < 33; ++row) {
     const float* in = x.data<float>() + row * 70;
     double mean = 0.0;
@@ -64,7 +64,7 @@ TEST_P(Elementwise, LayerNormMatchesFloat64AlsoInPlace) {
       EXPECT_NEAR(without_bias.data<float>()[at], expected, 3e-5);
     }
   }
-  layer_norm(x, norm, 1e-5, x);
+  normalize(NormKind::layer, x, norm, 1e-5, x);
   EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
 }
 
@@ -126,7 +126,7 @@ TEST_P(Elementwise, GatedActivationsMatchFloat64) {
   const auto up = random_tensor({40, 50}, 4);
   Tensor out(gate.shape());
   const auto check = [&](Activation activation, auto formula) {
-    gated_activation(activation, gate, up, out);
+    gated_activation({activation}, gate, up, out);
     for (std::int64_t i = 0; i < out.size(); ++i) {
       const double x = gate.data<float>()[i];
       EXPECT_NEAR(out.data<float>()[i], formula(x) * up.data<float>()[i], 4e-6) << x;
@@ -143,14 +143,14 @@ TEST_P(Elementwise, ClampedSwigluMatchesFloat64) {
   const auto gate = random_tensor({40, 50}, 3, 4.0f);
   const auto up = random_tensor({40, 50}, 4, 4.0f);
   Tensor out(gate.shape());
-  clamped_swiglu({.alpha = 1.702f, .limit = 3.0f}, gate, up, out);
+  gated_activation({Activation::clamped_swiglu, {.alpha = 1.702f, .limit = 3.0f}}, gate, up, out);
   for (std::int64_t i = 0; i < out.size(); ++i) {
     const double g = std::min(gate.data<float>()[i], 3.0f);
     const double u = std::min(std::max(up.data<float>()[i], -3.0f), 3.0f);
     EXPECT_NEAR(out.data<float>()[i], (u + 1.0) * g / (1.0 + std::exp(-1.702 * g)), 4e-6) << g;
   }
   auto broken = tensor_of_nan();
-  clamped_swiglu({}, broken, broken, broken);
+  gated_activation({Activation::clamped_swiglu}, broken, broken, broken);
   EXPECT_TRUE(std::isnan(broken.data<float>()[0]));
 }
 

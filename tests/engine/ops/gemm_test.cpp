@@ -50,8 +50,8 @@ TEST_P(GemmBlocks, EveryElementIsOneChainOfFusedMultiplyAdds) {
   Tensor by_columns(by_rows.shape());
   Tensor packed({gemm::round_up(columns, tile.columns) * depth});
   gemm::pack_left_operand({left.data<float>(), depth, rows, depth}, by_rows.data<float>());
-  gemm::pack_left_operand_transposed({transposed.data<float>(), rows, rows, depth},
-                                     by_columns.data<float>());
+  gemm::pack_left_operand({transposed.data<float>(), rows, rows, depth, true},
+                          by_columns.data<float>());
   gemm::pack_right_operand({right.data<float>(), depth, columns, depth}, packed.data<float>());
   EXPECT_EQ(
       std::memcmp(by_rows.view().bytes(), by_columns.view().bytes(), by_rows.view().size_bytes()),

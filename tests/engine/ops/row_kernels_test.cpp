@@ -109,7 +109,7 @@ TEST_P(RowKernels, GeluUsesAnAccurateErf) {
   const auto x = range(-7.0f, 7.0f, 0.00053f);
   const std::vector<float> ones(x.size(), 1.0f);
   std::vector<float> y(x.size());
-  rows::apply_gate(Activation::gelu, x.data(), ones.data(), std::ssize(x), y.data());
+  rows::apply_gate({Activation::gelu}, x.data(), ones.data(), std::ssize(x), y.data());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto inner = static_cast<double>(x[i] * 0.7071067811865476f);
     const float expected = 0.5f * x[i] * (1.0f + static_cast<float>(std::erf(inner)));
@@ -140,10 +140,10 @@ TEST_P(RowKernels, NothingBeyondTheRowIsWritten) {
     auto x = random_tensor({40}, 2);
     const auto before = rounded(x, DType::f32);
     float* values = x.data<float>();
-    rows::add(values, y.data<float>(), count);
+    rows::add_scaled(values, y.data<float>(), count, 1.0f);
     rows::scale(values, count, 2.0f);
     rows::add_scaled(values, y.data<float>(), count, -2.0f);
-    rows::apply_gate(Activation::silu, values, values, count, values);
+    rows::apply_gate({Activation::silu}, values, values, count, values);
     rows::soft_cap(values, count, 5.0f);
     rows::rotate(values, y.data<float>(), y.data<float>(), count / 2, false);
     rows::rotate(values, y.data<float>(), y.data<float>(), count / 2, true);

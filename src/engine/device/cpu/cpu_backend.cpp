@@ -8,19 +8,6 @@
 namespace qkscope {
 namespace {
 
-// Keeps only the listed rows: tensor = tensor[rows]. An empty tensor stays empty.
-void keep_tensor_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
-  if (tensor.empty()) return;
-  Shape shape = tensor.shape();
-  const auto bytes = tensor.view().size_bytes() / as_index(shape[0]);
-  shape[0] = std::ssize(rows);
-  Tensor taken(shape);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(taken.view().bytes() + i * bytes, tensor.view().bytes() + as_index(rows[i]) * bytes,
-                bytes);
-  tensor = std::move(taken);
-}
-
 struct CpuStore : KeyValueStore {
   std::vector<LayerKeyValueStore> layers;
   std::vector<MixerMemory> recurrent;  // (layers); empty tensors in layers without a state
@@ -42,12 +29,12 @@ void CpuBackend::begin_pass(const Batch& batch) {
 std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t sequences,
                                                                 std::int64_t) {
   auto store = std::make_unique<CpuStore>();
-  for (const auto& layer : config().layers)
+  for (const auto& layer : config().layers) {
     store->layers.emplace_back(sequences, config().n_kv_heads_of(layer), config().d_head_of(layer),
                                config().d_value_of(layer));
-  for (const auto& layer : config().layers)
     store->recurrent.push_back(layer.has_state() ? make_mixer_memory(config().mixer, sequences)
                                                  : MixerMemory());
+  }
   return store;
 }
 
@@ -94,7 +81,7 @@ void CpuBackend::project_per_layer_input(ResidualAddition addition) {
     std::copy_n(per_layer_inputs_.data<float>() + (row * config().n_layers + layer_) * width, width,
                 inputs.data<float>() + row * width);
   linear(residual_, weights_->per_layer_gate, gate);
-  gated_activation(config().activation, gate, inputs, gate);
+  gated_activation({config().activation}, gate, inputs, gate);
   linear(gate, weights_->per_layer_output, update_);
   add_update_rows(0, active_rows(), weights_->post_per_layer_norm, addition);
 }
@@ -169,10 +156,9 @@ void CpuBackend::project_qkv(bool values) {
   values = values || config().v_norm;  // normalize_heads() reads v
   if (layer_config().shares_kv()) {
     linear(normalized_, w.q, as_matrix(q_));
-    k_ = copy_tensor(shared_.at(layer_config().kv_layer).k);
-    v_ = copy_tensor(shared_.at(layer_config().kv_layer).v);
-    if (!kept_.empty()) keep_tensor_rows(k_, kept_);
-    if (!kept_.empty()) keep_tensor_rows(v_, kept_);
+    const auto& shared = shared_.at(layer_config().kv_layer);
+    k_ = kept_.empty() ? copy_tensor(shared.k) : copy_rows(shared.k, kept_);
+    v_ = kept_.empty() ? copy_tensor(shared.v) : copy_rows(shared.v, kept_);
   } else if (values)
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
   else
@@ -312,23 +298,29 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
                              : TensorView();
     project_experts_gate_up(x, by_expert_, weights_->experts, factors,
                             buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
-  } else if (config().gated_mlp()) {
-    linear(x, {{weights_->gate, buffer_view(ActivationBuffer::gate)},
-               {weights_->up, buffer_view(ActivationBuffer::up)}});
   } else {
-    linear(x, weights_->up, buffer_view(ActivationBuffer::gate));
+    project_mlp(x, buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
   }
+}
+
+// Projects rows x to gate and up, or to gate alone in an MLP without a gate.
+void CpuBackend::project_mlp(ConstTensorView x, TensorView gate, TensorView up) const {
+  if (config().gated_mlp())
+    linear(x, {{weights_->gate, gate}, {weights_->up, up}});
+  else
+    linear(x, weights_->up, gate);
+}
+
+void CpuBackend::activate_mlp(TensorView gate, ConstTensorView up) const {
+  if (config().gated_mlp())
+    gated_activation({config().activation, config().swiglu}, gate, up, gate);
+  else
+    apply_activation(config().activation, weights_->xielu, gate);
 }
 
 void CpuBackend::apply_gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
-  const auto gate = buffer_view(ActivationBuffer::gate);
-  if (config().activation == Activation::clamped_swiglu)
-    clamped_swiglu(config().swiglu, gate, buffer_view(ActivationBuffer::up), gate);
-  else if (config().gated_mlp())
-    gated_activation(config().activation, gate, buffer_view(ActivationBuffer::up), gate);
-  else
-    apply_activation(config().activation, weights_->xielu, gate);
+  activate_mlp(buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
@@ -339,10 +331,9 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
     project_experts_down(buffer_view(ActivationBuffer::gate), by_expert_, weights_->experts,
                          factors, update_.view().rows(begin, begin + count));
     if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
-    return add_update_rows(begin, count, weights_->post_mlp_norm, addition);
   }
   // Processes at most kCpuMlpRows rows at a time, because the packed input is as wide as the MLP.
-  for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
+  for (std::int64_t row = 0; !has_experts() && row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
     linear(buffer_view(ActivationBuffer::gate).rows(row, end), weights_->down,
            update_.view().rows(begin + row, begin + end));
@@ -357,25 +348,18 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
     Tensor up(gate.shape());
     Tensor output({end - row, config().d_model});
     const auto x = normalized_.view().rows(row, end);
-    if (config().gated_mlp()) {
-      linear(x, {{weights_->gate, gate}, {weights_->up, up}});
-      gated_activation(config().activation, gate, up, gate);
-    } else {
-      linear(x, weights_->up, gate);
-      apply_activation(config().activation, weights_->xielu, gate);
-    }
+    project_mlp(x, gate, up);
+    activate_mlp(gate, up);
     linear(gate, weights_->down, output);
-    if (!weights_->shared_gate.weight.values.empty()) gate_shared_expert(row, end, output);
+    if (!weights_->shared_gate.weight.values.empty()) {
+      Tensor factors({end - row, 1});
+      linear(x, weights_->shared_gate, factors);
+      apply_activation(Activation::sigmoid, {}, factors);
+      for (std::int64_t i = 0; i < end - row; ++i)
+        scale_by(output.view().rows(i, i + 1), static_cast<double>(factors.data<float>()[i]));
+    }
     add_update(update_.view().rows(row, end), output);
   }
-}
-
-void CpuBackend::gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output) {
-  Tensor gate({end - begin, 1});
-  linear(normalized_.view().rows(begin, end), weights_->shared_gate, gate);
-  apply_activation(Activation::sigmoid, {}, gate);
-  for (std::int64_t row = 0; row < end - begin; ++row)
-    scale_by(output.rows(row, row + 1), static_cast<double>(gate.data<float>()[row]));
 }
 
 void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
@@ -399,11 +383,8 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   kept_.assign(rows.begin(), rows.end());
   for (Tensor* const tensor :
        {&residual_, &layer_input_, &q_, &mixed_, &attention_gate_, &per_layer_inputs_})
-    keep_tensor_rows(*tensor, rows);
-  for (auto& table : tables_) {
-    keep_tensor_rows(table.cos, rows);
-    keep_tensor_rows(table.sin, rows);
-  }
+    if (!tensor->empty()) *tensor = copy_rows(*tensor, rows);
+  for (auto& table : tables_) table = {copy_rows(table.cos, rows), copy_rows(table.sin, rows)};
   normalized_ = Tensor(residual_.shape());
   update_ = Tensor(residual_.shape());
   z_ = Tensor({q_.dim(0), q_.dim(1), v_.dim(2)});
@@ -420,28 +401,24 @@ TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
                                                                             : chosen.view();
 }
 
-Tensor CpuBackend::copy_selected_rows(ConstTensorView whole, const Selection& selection) const {
+void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
+  ConstTensorView whole = buffer_view(buffer);
+  if (selection.rows.empty()) return show(whole);
   Shape shape = whole.shape();
   shape[0] = std::ssize(selection.rows);
-  const bool by_head = !selection.heads.empty();
-  if (by_head) shape[1] = std::ssize(selection.heads);
-  Tensor part(shape);
-  // If no heads are selected, each row is copied as a whole.
-  const auto pieces = by_head ? shape[1] : 1;
-  const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
-  float* out = part.data<float>();
-  for (const auto row : selection.rows) {
-    const float* from = whole.data<float>() + index_among_kept_rows(kept_, row) * whole.stride(0);
-    for (std::int64_t piece = 0; piece < pieces; ++piece, out += width)
-      std::memcpy(out, from + (by_head ? selection.heads[as_index(piece)] * width : 0),
-                  as_index(width) * sizeof(float));
+  const auto heads = selection.heads.empty() ? 1 : whole.dim(1);
+  if (!selection.heads.empty()) {
+    shape[1] = std::ssize(selection.heads);
+    whole = whole.reshaped({whole.dim(0) * heads, whole.dim(2)});
   }
-  return part;
-}
-
-void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
-  if (selection.rows.empty()) return show(buffer_view(buffer));
-  show(copy_selected_rows(buffer_view(buffer), selection));
+  std::vector<std::int64_t> chosen;  // rows, or heads of rows, of `whole`
+  for (const auto row : selection.rows) {
+    const auto first = index_among_kept_rows(kept_, row) * heads;
+    if (selection.heads.empty()) chosen.push_back(first);
+    for (const auto head : selection.heads) chosen.push_back(first + head);
+  }
+  const Tensor part = copy_rows(whole, chosen);
+  show(part.view().reshaped(shape));
 }
 
 ActivationCopy CpuBackend::copy_buffer(ActivationBuffer buffer, const Selection& selection) {

@@ -51,7 +51,7 @@ class CpuBackend : public Backend {
   void attend() override;
   void project_output(ResidualAddition addition) override {
     if (config().has_attention_gate())
-      gated_activation(Activation::sigmoid, attention_gate_, z_, z_);
+      gated_activation({Activation::sigmoid}, attention_gate_, z_, z_);
     linear(as_matrix(z_), weights_->o, update_);
     add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
   }
@@ -141,14 +141,13 @@ class CpuBackend : public Backend {
   }
   void add_update_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                        ResidualAddition addition);
+  void project_mlp(ConstTensorView x, TensorView gate, TensorView up) const;
+  void activate_mlp(TensorView gate, ConstTensorView up) const;
   bool has_experts() const { return !weights_->experts.empty(); }
   // Adds the output of the shared expert for rows [begin, begin + count) to the update.
   void add_shared_expert(std::int64_t begin, std::int64_t count);
-  // Multiplies rows [begin, end) of the shared expert's output by their gates.
-  void gate_shared_expert(std::int64_t begin, std::int64_t end, TensorView output);
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView buffer_view(ActivationBuffer buffer);
-  Tensor copy_selected_rows(ConstTensorView whole, const Selection& selection) const;
 
   const Batch* batch_ = nullptr;
   std::int64_t layer_ = 0;

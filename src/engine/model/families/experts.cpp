@@ -77,6 +77,14 @@ void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const Conf
     linear.fail("full_attn_layers", "at least one layer with attention");
 }
 
+// Published names of Mixtral, MiniMax-M2 and Kimi Linear.
+ExpertNames block_sparse_names() {
+  return {.router = "block_sparse_moe.gate",
+          .gate = "block_sparse_moe.experts.{}.w1",
+          .up = "block_sparse_moe.experts.{}.w3",
+          .down = "block_sparse_moe.experts.{}.w2"};
+}
+
 // Reads the experts of Kimi Linear: those of DeepSeek-V3 under other names.
 void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   read_experts(
@@ -133,13 +141,6 @@ void name_kimi_tensors(ModelConfig& model) {
 }
 
 }  // namespace
-
-ExpertNames block_sparse_names() {
-  return {.router = "block_sparse_moe.gate",
-          .gate = "block_sparse_moe.experts.{}.w1",
-          .up = "block_sparse_moe.experts.{}.w3",
-          .down = "block_sparse_moe.experts.{}.w2"};
-}
 
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups,
                         std::int64_t chosen) {

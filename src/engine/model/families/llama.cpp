@@ -40,24 +40,14 @@ void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
       "n_positions", config.positive_integer("max_position_embeddings", 1024));
 }
 
-// Some GPT-2 models divide the attention scores of layer i by i + 1.
-void read_gpt2_layers(ModelConfig& model, const ConfigReader& config) {
-  const bool by_layer = config.flag("scale_attn_by_inverse_layer_idx", false);
-  for (std::int64_t i = 0; i < model.n_layers; ++i)
-    model.layers.push_back(
-        {.rope = -1, .score_scale = by_layer ? 1.0 / static_cast<double>(i + 1) : 1.0});
-}
-
-// Reads the RoPE of gpt-oss: YaRN with an original context of 4096 positions by default.
-RopeConfig read_gpt_oss_rope(const ModelConfig& model, const ConfigReader& config,
-                             const LlamaDefaults& defaults) {
-  auto rope = read_llama_rope(model, config, defaults);
-  if (config.has_value("rope_scaling") || config.has_value("rope_parameters")) return rope;
-  rope.type = RopeType::yarn;
-  rope.factor = 32.0;
-  rope.original_max = 4096;
-  rope.truncate = false;
-  return rope;
+// Qwen: if use_sliding_window is set, sliding_window applies to layers >= max_window_layers.
+void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config) {
+  const bool slides = config.flag("use_sliding_window", false);
+  const std::int64_t window = slides ? config.positive_integer("sliding_window", 4096) : 0;
+  if (config.has_value("layer_types")) return read_layer_types(model, config, window);
+  if (!slides) return;
+  for (auto i = config.non_negative_integer("max_window_layers", 28); i < model.n_layers; ++i)
+    model.layers[as_index(i)].window = window;
 }
 
 }  // namespace
@@ -288,7 +278,11 @@ void read_qwen3(ModelConfig& model, const ConfigReader& config) {
 // GPT-2: learned positions, LayerNorm with bias, matrices stored as (in, out), an ungated MLP.
 void read_gpt2(ModelConfig& model, const ConfigReader& config) {
   read_gpt2_sizes(model, config);
-  read_gpt2_layers(model, config);
+  // Some GPT-2 models divide the attention scores of layer i by i + 1.
+  const bool by_layer = config.flag("scale_attn_by_inverse_layer_idx", false);
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    model.layers.push_back(
+        {.rope = -1, .score_scale = by_layer ? 1.0 / static_cast<double>(i + 1) : 1.0});
   if (config.flag("add_cross_attention", false))
     bad_input("{}: add_cross_attention is not supported; only decoders alone are", config.where());
   model.norm = NormKind::layer;
@@ -352,7 +346,14 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
                                .n_kv_heads = 8,
                                .max_positions = 131072};
   read_llama_without_rope(model, config, defaults);
-  model.ropes = {read_gpt_oss_rope(model, config, defaults)};
+  model.ropes = {read_llama_rope(model, config, defaults)};
+  if (!config.has_value("rope_scaling") && !config.has_value("rope_parameters")) {
+    auto& rope = model.ropes.front();
+    rope.type = RopeType::yarn;
+    rope.factor = 32.0;
+    rope.original_max = 4096;
+    rope.truncate = false;
+  }
   read_attention_bias(model, config, true);
   read_alternating_windows(model, config, 128);
   model.activation = Activation::clamped_swiglu;
