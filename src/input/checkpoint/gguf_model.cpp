@@ -303,7 +303,7 @@ class GgufConfigConverter {
     const Json& value = metadata_.at(full_key(key));
     if (!value.is_array()) return std::vector(as_index(n_layers_), natural_number(key));
     if (std::ssize(value) != n_layers_ ||
-        !std::ranges::all_of(value, [](const Json& n) { return n.is_number_integer(); }))
+        !std::all_of(value.begin(), value.end(), [](auto& n) { return n.is_number_integer(); }))
       metadata_.fail(full_key(key), fmt::format("a whole number for each of {} layers", n_layers_));
     return value.get<std::vector<std::int64_t>>();
   }
