@@ -819,6 +819,17 @@ GGUF = [
               tokens=11, draw=3),
     gguf_case("nemotron_h", "nemotron_h", NEMOTRON | nemotron_layers("M-*-"), "Q8_0", tokens=43),
     gguf_case("nemotron_h_moe", "nemotron_h", NEMOTRON | NEMOTRON_EXPERTS | nemotron_layers("ME*"), "Q8_0", tokens=11),
+    gguf_case("qwen3next", "qwen3_next", QWEN_HYBRID | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+              "shared_expert_intermediate_size": 32, "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]},
+              "Q8_0", tokens=13, draw=3),
+    gguf_case("qwen35", "qwen3_5_text", QWEN_HYBRID | {"linear_value_head_dim": 16, "num_hidden_layers": 2,
+              "layer_types": ["linear_attention", "full_attention"]}, "blocks", tokens=43),
+    gguf_case("kimi_linear", "kimi_linear", KIMI | {"linear_num_heads": 4, "num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"],
+              "num_local_experts": 4, "layer_types": ["linear_attention", "full_attention"]}, "Q8_0", tokens=11, draw=3),
+    gguf_case("gemma4", "gemma4_text", GEMMA4_TEXT | GEMMA4_SHARED | {"num_hidden_layers": 4, "layer_types": [
+              "sliding_attention", "full_attention"] * 2}, "Q8_0", tokens=43),
+    gguf_case("gemma4_equal_mlps", "gemma4_text", GEMMA4_TEXT | {"num_hidden_layers": 2, "hidden_size_per_layer_input": 0, "layer_types": [
+              "sliding_attention", "full_attention"], "final_logit_softcapping": 5.0}, "BF16"),
 ]
 
 CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GEMMA4 + GLM + GPT + OLMO

@@ -13,10 +13,12 @@ FILE = "model.gguf"
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss": "gpt-oss",
                  "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "olmo3": "olmo2",
                  "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe",
-                 "minimax_m2": "minimax-m2", "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid"}
-SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2", "afmoe")
+                 "minimax_m2": "minimax-m2", "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid",
+                 "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35", "kimi_linear": "kimi-linear", "gemma4_text": "gemma4"}
+SIGMOID_ROUTERS = ("deepseek_v3", "glm4_moe", "minimax_m2", "afmoe", "kimi_linear")
 PAIRED = ("llama", "smollm3", "granite", "granitemoehybrid", "nemotron_h")  # families with permuted rows of q and k
 BLOCK_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+ADDS_ONE = ("gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text")  # families whose norms are stored as 1 + weight
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
 DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_expert_shared_count",
             "n_group": "add_expert_group_count", "topk_group": "add_expert_group_used_count",
@@ -25,6 +27,8 @@ DEEPSEEK = {"n_routed_experts": "add_expert_count", "n_shared_experts": "add_exp
 GLM_MOE = {key: method for key, method in DEEPSEEK.items() if not key.endswith("rank")}
 GRANITE = {"attention_multiplier": "add_attention_scale", "embedding_multiplier": "add_embedding_scale",
            "residual_multiplier": "add_residual_scale", "logits_scaling": "add_logit_scale"}
+DELTA = {"linear_conv_kernel_dim": "add_ssm_conv_kernel", "linear_key_head_dim": "add_ssm_state_size",
+         "linear_num_key_heads": "add_ssm_group_count", "linear_num_value_heads": "add_ssm_time_step_rank"}
 # Settings of one family: key of config.json -> method of GGUFWriter.
 OWN_SETTINGS = {
     "cohere2": {"logit_scale": "add_logit_scale"},
@@ -46,6 +50,13 @@ OWN_SETTINGS = {
     "llama4_text": {"interleave_moe_layer_step": "add_interleave_moe_layer_step",
                     "intermediate_size": "add_expert_feed_forward_length"},
     "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK | {"norm_topk_prob": "add_expert_weights_norm"},
+    "qwen3_next": DELTA | {"shared_expert_intermediate_size": "add_expert_shared_feed_forward_length"}, "qwen3_5_text": DELTA,
+    "kimi_linear": {"kv_lora_rank": "add_kv_lora_rank", "num_shared_experts": "add_expert_shared_count",
+                    "routed_scaling_factor": "add_expert_weights_scale",
+                    "num_experts_per_token": "add_expert_used_count", "topk_group": "add_expert_group_used_count",
+                    "linear_head_dim": "add_kda_head_dim", "linear_conv_kernel_dim": "add_ssm_conv_kernel"},
+    "gemma4_text": {"num_kv_shared_layers": "add_shared_kv_layers",
+                    "hidden_size_per_layer_input": "add_embedding_length_per_layer_input"},
     "glm4_moe": GLM_MOE | {"norm_topk_prob": "add_expert_weights_norm", "num_nextn_predict_layers": "add_nextn_predict_layers"},
 }
 EPSILONS = {"rms_norm_eps": "add_layer_norm_rms_eps", "norm_eps": "add_layer_norm_rms_eps", "layer_norm_eps": "add_layer_norm_eps",
@@ -57,7 +68,7 @@ SETTINGS = {
     "num_experts": "add_expert_count", "num_experts_per_tok": "add_expert_used_count",
     "moe_intermediate_size": "add_expert_feed_forward_length",
 }
-WITH_PATTERN = ("exaone4", "olmo3")  # families whose layer_types are stored; llama.cpp knows those of the others
+WITH_PATTERN = ("exaone4", "olmo3", "gemma4_text")  # families whose layer_types are stored; llama.cpp knows those of the others
 
 
 def in_pairs(values, heads):
@@ -77,7 +88,8 @@ def write_settings(writer, config, rope):
     writer.add_vocab_size(config["vocab_size"])
     may_lack_rope = config["model_type"] in ("granitemoehybrid", "nemotron_h")
     has_rope = not may_lack_rope or config.get("position_embedding_type") == "rope"
-    writer.add_context_length(config["max_position_embeddings"] if has_rope else 2**20)
+    longest = config.get("model_max_length") or config["max_position_embeddings"]
+    writer.add_context_length(longest if has_rope else 2**20)
     writer.add_embedding_length(d_model)
     further = config.get("num_nextn_predict_layers", 0) if config["model_type"] == "glm4_moe" else 0  # transformers drops them
     writer.add_block_count(layer_count(config) + further)
@@ -89,7 +101,17 @@ def write_settings(writer, config, rope):
             getattr(writer, method)(config[key])
     if rope:
         writer.add_rope_freq_base(rope_base(rope, d_head))
-    writer.add_rope_dimension_count(int(d_head * rope.get("partial_rotary_factor", 1.0)) if rope else d_model // heads)
+    if config["model_type"] == "gemma4_text":
+        d_head = full_width(config)
+        writer.add_rope_dimension_count(d_head)
+        writer.add_rope_dimension_count_swa(config["head_dim"])
+    elif config["model_type"] == "kimi_linear":
+        writer.add_leading_dense_block_count(config["mlp_layer_types"].count("dense"))
+        writer.add_rope_dimension_count(config["qk_rope_head_dim"])
+    else:
+        writer.add_rope_dimension_count(int(d_head * rope.get("partial_rotary_factor", 1.0)) if rope else d_model // heads)
+    if "linear_num_value_heads" in config:
+        write_delta_net(writer, config)
     if may_lack_rope:
         writer.add_rope_scaling_finetuned(has_rope)
     if "ssm_state_size" in config or "mamba_d_state" in config:
@@ -101,8 +123,27 @@ def write_settings(writer, config, rope):
             getattr(writer, method)(config[key])
     if config["model_type"] in WITH_PATTERN and config.get("sliding_window"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
-    if config["model_type"] == "olmo3":
+    if config["model_type"] in ("olmo3", "gemma4_text"):
         writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
+
+
+def write_delta_net(writer, config):
+    """Writes Qwen3-Next in the layout of older converters, Qwen3.5 in that of newer ones, which list the layers."""
+    writer.add_ssm_inner_size(config["linear_num_value_heads"] * config["linear_value_head_dim"])
+    writer.add_full_attention_interval(config["layer_types"].index("full_attention") + 1)
+    if config["model_type"] == "qwen3_5_text":
+        writer.add_rope_dimension_sections([11, 11, 10, 0])
+        writer.add_array("qwen35.attention.recurrent_layers", [kind == "linear_attention" for kind in config["layer_types"]])
+
+
+def layers_differ(config, key):
+    """Returns a size of Gemma 4 that layers with full attention may set in per_layer_config, and that of the other layers."""
+    own = [layer[key] for layer in (config.get("per_layer_config") or {}).values() if key in layer]
+    return (own or [config[key]])[0], config[key]
+
+
+def full_width(config):
+    return layers_differ(config, "head_dim")[0]
 
 
 def write_mamba(writer, config):
@@ -128,6 +169,9 @@ def feed_forward_length(config):
     if config["model_type"] == "nemotron_h":
         widths = {"mlp": config["intermediate_size"], "moe": config["moe_intermediate_size"]}
         return [widths.get(layer, 0) for layer in config["layers_block_type"]]
+    if config.get("use_double_wide_mlp"):
+        kept = config["num_hidden_layers"] - config["num_kv_shared_layers"]
+        return [config["intermediate_size"] * (1 if layer < kept else 2) for layer in range(config["num_hidden_layers"])]
     width = config.get("intermediate_size_mlp", config["intermediate_size"])
     if not config.get("block_auto_adjust_ff_dim"):
         return width
@@ -139,24 +183,32 @@ def write_head_sizes(writer, config, d_head):
     """Writes DeepSeek-V2 in the layout of older converters, DeepSeek-V3 in that of newer ones, which split kv_b_proj."""
     kind = config["model_type"]
     keys, values = d_head, d_head
-    if kind.startswith("deepseek"):
+    if kind == "gemma4_text":
+        writer.add_key_length_swa(d_head)
+        writer.add_value_length_swa(d_head)
+        keys = values = full_width(config)
+    if kind.startswith(("deepseek", "kimi")):
         keys, values = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
     if kind in SIGMOID_ROUTERS:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if kind == "afmoe":
         writer.add_expert_weights_norm(True)
-    if kind == "deepseek_v3":
+    if kind in ("deepseek_v3", "kimi_linear"):
         writer.add_key_length_mla(keys)
         writer.add_value_length_mla(values)
         keys, values = config["kv_lora_rank"] + config["qk_rope_head_dim"], config["kv_lora_rank"]
-    kv_heads = 1 if kind == "deepseek_v3" else config["num_key_value_heads"]
-    if kind in ("lfm2", "granitemoehybrid", "nemotron_h"):
+    kv_heads = 1 if kind in ("deepseek_v3", "kimi_linear") else config["num_key_value_heads"]
+    if kind == "gemma4_text":
+        heads = dict(zip(("full_attention", "sliding_attention"), layers_differ(config, "num_key_value_heads"), strict=True))
+        kv_heads = [heads[layer] for layer in config["layer_types"]]
+    if kind in ("lfm2", "granitemoehybrid", "nemotron_h", "kimi_linear"):
         types = config.get("layer_types") or config["layers_block_type"]
         kv_heads = [kv_heads if layer == "full_attention" else 0 for layer in types]
     writer.add_head_count_kv(kv_heads)
     if kind not in ("lfm2", "granitemoehybrid"):
         writer.add_key_length(keys)
-        writer.add_value_length(values)
+        if kind != "kimi_linear":
+            writer.add_value_length(values)
 
 
 def rope_base(rope, d):
@@ -192,6 +244,10 @@ def write_rope(writer, config, rope):
                 getattr(writer, f"add_rope_scaling_yarn_{name}")(rope[key])
     if kind == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(config, rope))
+    if kind == "proportional":
+        pairs = full_width(config) // 2
+        rotated = int(full_width(config) * rope["partial_rotary_factor"] / 2)
+        writer.add_tensor("rope_freqs.weight", np.array([1.0] * rotated + [1e30] * (pairs - rotated), np.float32))
     if kind == "longrope":
         original = rope["original_max_position_embeddings"]
         scale = config["max_position_embeddings"] / original
@@ -218,7 +274,7 @@ def llama3_factors(config, rope):
 
 def tensor_type(wanted, index, name, values):
     """Returns float32 for norms and biases, float16 for rows that are no multiple of a block; "blocks" cycles through the types."""
-    if values.ndim < 2 or name.endswith(("bias", ".A_log", ".D", "norm.weight", "conv1d.weight")):
+    if values.ndim < 2 or name.endswith(("bias", ".A_log", ".D", "norm.weight", "conv1d.weight", "expert_gate.weight")):
         return gguf.GGMLQuantizationType.F32
     name = BLOCK_TYPES[index % len(BLOCK_TYPES)] if wanted == "blocks" else wanted
     kind = gguf.GGMLQuantizationType[name]
@@ -239,7 +295,7 @@ def convert_tensor(name, values, config):
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(name.split(".")[-2])
     if kind in PAIRED and heads:
         yield StoredTensor(name, in_pairs(values, heads), lambda back, to: to.update({name: as_halves(back, heads)}))
-    elif kind.startswith("gemma") and name.endswith("norm.weight"):
+    elif kind in ADDS_ONE and name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
         yield StoredTensor(name, values + np.float32(1), lambda back, to: to.update({name: back - np.float32(1)}))
     elif "experts.gate_up_proj" in name:  # columns of gate and up alternate in gpt-oss
         half = values.shape[-1] // 2
@@ -249,16 +305,22 @@ def convert_tensor(name, values, config):
                 to.setdefault(name, np.empty_like(values))[columns] = back.swapaxes(1, -1)
             stored = re.sub("proj(_bias)?$", lambda ending: "proj.bias" if ending[1] else "proj.weight", name)
             yield StoredTensor(stored.replace("gate_up", part), values[columns].swapaxes(1, -1), restore)
-    elif kind == "deepseek_v3" and name.endswith("kv_b_proj.weight"):
+    elif "linear_attn." in name:
+        yield from convert_delta_net(name, values, config)
+    elif kind in ("deepseek_v3", "kimi_linear") and name.endswith("kv_b_proj.weight"):
         joined = values.reshape(config["num_attention_heads"], -1, values.shape[-1])  # [head, d_key + d_value, rank]
         for rows, part in ((np.s_[:, :config["qk_nope_head_dim"]], "k"), (np.s_[:, config["qk_nope_head_dim"]:], "v")):
             def restore(back, to, rows=rows, part=part):
                 to.setdefault(name, np.empty_like(values)).reshape(joined.shape)[rows] = back.swapaxes(1, 2) if part == "k" else back
             stored = joined[rows].swapaxes(1, 2) if part == "k" else joined[rows]
             yield StoredTensor(name.replace("kv_b", f"{part}_b"), stored, restore)
+    elif kind == "kimi_linear" and name.endswith(".A_log"):
+        yield StoredTensor(name, -np.exp(values), lambda back, to: to.update({name: logarithm(back)}))
+    elif kind == "kimi_linear" and name.endswith("_conv1d.weight"):  # [1, channels, 1, taps]
+        yield StoredTensor(name, values[None], lambda back, to: to.update({name: back[0]}))
     elif name.endswith(".A_log"):
         yield StoredTensor(name, -np.exp(values)[:, None],
-                           lambda back, to: to.update({name: np.log(-back[:, 0].astype(np.float64)).astype(np.float32)}))
+                           lambda back, to: to.update({name: logarithm(back[:, 0])}))
     elif name.endswith((".mamba.D", ".mixer.D")):
         yield StoredTensor(name, values[:, None], lambda back, to: to.update({name: back[:, 0]}))
     elif name.endswith((".mamba.norm.weight", ".mixer.norm.weight")):
@@ -278,8 +340,53 @@ def convert_tensor(name, values, config):
         yield StoredTensor(name + ".weight", values.swapaxes(1, 2), lambda back, to: to.update({name: back.swapaxes(1, 2)}))
     else:
         stored = name + ".weight" if name.endswith("sinks") else re.sub(r"(correction|down_proj)_bias$|(expert_bias)$", r"\1\2.bias", name)
-        stored = stored.replace(".dt_bias", ".dt_proj.bias")
+        stored = re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", stored)  # Kimi Linear
+        stored = re.sub("layer_scalar$", "layer_scalar.weight", stored.replace(".dt_bias", ".dt_proj.bias"))
         yield StoredTensor(stored, values, lambda back, to: to.update({name: back}))
+
+
+def logarithm(stored):
+    """Returns A_log of the file's -exp(A_log)."""
+    return np.log(-stored.astype(np.float64)).astype(np.float32)
+
+
+def convert_delta_net(name, values, config):
+    """Yields the tensors of a gated delta net. Qwen3-Next: q, k, v and z of each key head become those of all heads. Qwen3.5:
+    the first value head of every key head comes before the second ones."""
+    keys, heads, d_key, d_value = (config[f"linear_{size}"] for size in
+                                   ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"))
+    if name.endswith("in_proj_qkvz.weight"):
+        group = heads // keys * d_value
+        bounds = np.cumsum([0, d_key, d_key, group, group])
+        q, k, v, z = (np.s_[:, begin:end] for begin, end in zip(bounds, bounds[1:], strict=False))
+        by_head = values.reshape(keys, -1, values.shape[-1])
+
+        def join(back, to, parts):
+            whole = to.setdefault(name, np.empty_like(values)).reshape(by_head.shape)
+            first = 0
+            for part in parts:
+                rows = whole[part].shape[0] * whole[part].shape[1]
+                whole[part] = back[first:first + rows].reshape(whole[part].shape)
+                first += rows
+        for stored, parts in (("in_proj_qkv", (q, k, v)), ("in_proj_z", (z,))):
+            yield StoredTensor(name.replace("in_proj_qkvz", stored),
+                               np.concatenate([by_head[part].reshape(-1, values.shape[-1]) for part in parts]),
+                               lambda back, to, parts=parts: join(back, to, parts))
+        return
+    squeezed = values.squeeze(1) if name.endswith("conv1d.weight") else values
+    order = np.arange(squeezed.shape[1 if name.endswith("out_proj.weight") else 0])
+    if config["model_type"] == "qwen3_5_text" and not name.endswith("linear_attn.norm.weight"):
+        first = 2 * keys * d_key if name.endswith(("in_proj_qkv.weight", "conv1d.weight")) else 0
+        unit = (len(order) - first) // heads
+        tiled = order[first:].reshape(keys, heads // keys, unit).swapaxes(0, 1).reshape(-1)
+        order = np.concatenate([order[:first], tiled])
+    axis = -1 if name.endswith("out_proj.weight") else 0
+    stored = np.take(-np.exp(squeezed) if name.endswith("A_log") else squeezed, order, axis)
+
+    def restore(back, to):
+        back = np.take(back, np.argsort(order), axis)
+        to[name] = (logarithm(back) if name.endswith("A_log") else back).reshape(values.shape)
+    yield StoredTensor(name.replace(".dt_bias", ".dt_proj.bias"), stored, restore)
 
 
 def granite_name(name, config):
@@ -294,7 +401,9 @@ def convert_tensors(tensors, config):
     for name, tensor in sorted(tensors.items()):
         if found := EXPERT.fullmatch(name):
             module = re.sub(r"^backbone(.*)\.mixer\.", r"model\1.mlp.", found[1])  # Nemotron-H
-            stacks.setdefault(f"{module}.{found[3]}.weight", []).append((int(found[2]), name, tensor.float().numpy()))
+            module = module.replace("block_sparse_moe", "mlp")  # Kimi Linear
+            matrix = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}.get(found[3], found[3])
+            stacks.setdefault(f"{module}.{matrix}.weight", []).append((int(found[2]), name, tensor.float().numpy()))
         else:
             yield from convert_tensor(name, tensor.float().numpy(), config)
     for stack, experts in stacks.items():

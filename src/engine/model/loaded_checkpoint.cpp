@@ -182,6 +182,12 @@ class WeightBinder : TensorBinder {
     const auto d = model_.d_model;
     const auto keys = c.key_width();
     const auto values = c.value_width();
+    if (!names.ba.empty()) {  // rows of each key head: b, then a of its value heads
+      const Linear gates = bind_linear(at + names.ba, 2 * c.value_heads, d, false);
+      const auto gates_of_key_head = c.value_heads / c.key_heads;
+      w.b = select_row_blocks(gates, c.key_heads, 0, gates_of_key_head);
+      w.a = select_row_blocks(gates, c.key_heads, gates_of_key_head, gates_of_key_head);
+    }
     if (!names.qkvz.empty()) {  // rows of each key head: q, k, then v and z of its value heads
       const Linear all = bind_linear(at + names.qkvz, 2 * (keys + values), d, false);
       const auto group = values / c.key_heads;
@@ -189,10 +195,6 @@ class WeightBinder : TensorBinder {
       w.k = select_row_blocks(all, c.key_heads, c.d_key, c.d_key);
       w.v = select_row_blocks(all, c.key_heads, 2 * c.d_key, group);
       w.z = select_row_blocks(all, c.key_heads, 2 * c.d_key + group, group);
-      const Linear gates = bind_linear(at + names.ba, 2 * c.value_heads, d, false);
-      const auto gates_of_key_head = c.value_heads / c.key_heads;
-      w.b = select_row_blocks(gates, c.key_heads, 0, gates_of_key_head);
-      w.a = select_row_blocks(gates, c.key_heads, gates_of_key_head, gates_of_key_head);
       return;
     }
     if (!names.qkv.empty()) {
@@ -209,6 +211,7 @@ class WeightBinder : TensorBinder {
     if (in_ranks) w.z_latent = bind_linear(at + names.z_latent, c.d_value, d, false);
     if (in_ranks) w.a_latent = bind_linear(at + names.a_latent, c.d_key, d, false);
     w.z = bind_linear(at + names.z, values, in_ranks ? c.d_value : d, false);
+    if (!names.ba.empty()) return;
     w.b = bind_linear(at + names.b, c.value_heads, d, false);
     w.a = bind_linear(at + names.a, c.decays(), in_ranks ? c.d_key : d, false);
   }

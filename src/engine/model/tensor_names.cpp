@@ -59,7 +59,8 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
   return spellings.front();
 }
 
-// Returns the naming of mixers whose norms and convolution are present in the first such layers.
+// Returns the naming of mixers whose norms, convolution and joint projection are present in the
+// first such layers.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
   const auto has_weight = [&](Mixer mixer, const std::string& name) {
@@ -71,6 +72,7 @@ MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::strin
   for (const auto& names : model.names.mixer)
     if (has_weight(model.mixer.kind, names.input_norm) &&
         has_weight(model.mixer.kind, names.convolutions.front()) &&
+        has_weight(model.mixer.kind, names.qkvz) &&
         has_weight(Mixer::attention, names.post_attention_norm))
       return names;
   return model.names.mixer.empty() ? MixerNames() : model.names.mixer.front();

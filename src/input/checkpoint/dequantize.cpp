@@ -202,14 +202,6 @@ DType memory_dtype(const GgufTensorSource& source) {
   return computed ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
-// Returns the row of the GGUF file that holds row `row`. llama.cpp interleaves RoPE pairs, (0, 1),
-// (2, 3), ...; Hugging Face checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ...
-std::int64_t row_in_gguf_file(std::int64_t row, std::int64_t rows_of_head) {
-  const auto within = row % rows_of_head;
-  const auto half = rows_of_head / 2;
-  return row - within + within % half * 2 + within / half;
-}
-
 // Joins the halves of kv_b_proj; attn_k_b is stored transposed.
 Tensor join_keys_and_values(const GgufTensorSource& source, std::span<const std::byte> file) {
   const auto keys = source.tensor->dequantize(file), values = source.values->dequantize(file);
@@ -232,10 +224,7 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   const auto& type = *stored.type;
   const auto rows = stored.shape.empty() ? 1 : stored.shape.front();
   const auto width = stored.element_count() / rows;  // the rows of a bias are single elements
-  const auto heads = source.interleaved_heads;
-  if (heads > 0 && rows % (2 * heads) != 0)
-    bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
-              quote_text(stored.name), rows, heads);
+  const bool moves_columns = source.order.columns && source.order.outer > 0;
   if (width % type.elements != 0)
     bad_input("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16",
               where, quote_text(stored.name), type.name);
@@ -243,7 +232,7 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   Tensor result(Shape(std::span(source.shape)), memory_dtype(source));
   const auto size = dtype_size(result.dtype());
   parallel_for(rows, [&](std::int64_t row) {
-    const auto from = heads > 0 ? row_in_gguf_file(row, rows / heads) : row;
+    const auto from = moves_columns ? row : source.order.stored(row);
     const auto bytes =
         file.subspan(stored.begin + static_cast<std::size_t>(from) * bytes_of_row, bytes_of_row);
     auto* to = result.view().bytes() + static_cast<std::size_t>(row * width) * size;
@@ -251,6 +240,11 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
       std::memcpy(to, bytes.data(), bytes.size());
     else
       dequantize_blocks(type, bytes, reinterpret_cast<float*>(to));
+    if (!moves_columns) return;
+    const std::vector<std::byte> copy(to, to + static_cast<std::size_t>(width) * size);
+    for (std::int64_t i = 0; i < width; ++i)
+      std::memcpy(to + static_cast<std::size_t>(i) * size,
+                  copy.data() + static_cast<std::size_t>(source.order.stored(i)) * size, size);
   });
   if (source.stored_plus_one)
     std::for_each_n(result.data<float>(), result.size(), [](float& weight) { weight -= 1.0f; });
@@ -289,6 +283,13 @@ void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, 
     block += type.bytes;
     values += type.elements;
   }
+}
+
+std::int64_t GgufOrder::stored(std::int64_t index) const {
+  if (outer == 0 || index < first) return index;
+  const auto within = (index - first) % (outer * inner * unit);
+  const auto moved = within / unit % inner * outer + within / (inner * unit);
+  return index - within + moved * unit + within % unit;
 }
 
 std::vector<float> GgufTensor::dequantize(std::span<const std::byte> file) const {

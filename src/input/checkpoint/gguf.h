@@ -84,18 +84,28 @@ class GgufMetadata {
   std::string where_;
 };
 
+// A permutation by llama.cpp's converter of the rows, or columns, from `first` on: each block
+// (outer, inner, unit) is stored as (inner, outer, unit). An `outer` of 0 means no permutation.
+struct GgufOrder {
+  std::int64_t outer = 0, inner = 0, unit = 1, first = 0;
+  bool columns = false;
+
+  std::int64_t stored(std::int64_t index) const;  // returns the index in the file
+  bool operator==(const GgufOrder&) const = default;
+};
+
 // A tensor in a GGUF file and the transformations that llama.cpp's converter applied to it.
 struct GgufTensorSource {
   const GgufTensor* tensor;
   std::vector<std::int64_t> shape;     // in the checkpoint
-  std::int64_t interleaved_heads = 0;  // heads of q or k rows stored as RoPE pairs; 0: none
+  GgufOrder order = {};                // of q and k for RoPE in pairs, or of value heads
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
   bool stored_negative_exp = false;    // A_log of Mamba 2: the file stores -exp(weight)
   const GgufTensor* values = nullptr;  // MLA: attn_v_b, where `tensor` is attn_k_b
 
   // Returns true if the stored bytes can be used without conversion.
   bool needs_no_conversion() const {
-    return tensor->type->plain.has_value() && interleaved_heads == 0 && !stored_plus_one &&
+    return tensor->type->plain.has_value() && order.outer == 0 && !stored_plus_one &&
            !stored_negative_exp && values == nullptr;
   }
 };

@@ -10,6 +10,7 @@ namespace qkscope {
 //   model_type         model_type in config.json
 //   modules            names of modules of a layer that differ from kGgufModules; a name with an
 //                      ending (attn_sinks.weight) is that of a tensor
+//   tensors            names of tensors outside of layers in GGUF and in Hugging Face checkpoints
 //   embedding          name of the embedding in Hugging Face checkpoints
 //   final_norm         names of the final norm in GGUF and in Hugging Face checkpoints
 //   mixer              name of layers without attention, which have zero key heads
@@ -23,8 +24,12 @@ namespace qkscope {
 //   interleaves_heads  the converter permutes the rows of q and k
 //   partial_rope       RoPE may rotate a part of each head
 //   layer_norm         norms have attention.layer_norm_epsilon
-//   is_gemma           norms are stored as 1 + weight
+//   is_gemma           scores are scaled by query_pre_attn_scalar
+//   norms_add_one      norms are stored as 1 + weight, except those of mixers
+//   gemma4             heads and MLPs differ by layer; per-layer inputs
 //   latent             multi-head latent attention (MLA)
+//   delta_net          layers have gated delta nets in place of attention
+//   tiles_values       the converter permutes the value heads of delta nets
 //   sigmoid_router     a router with sigmoid scores
 //   predicts_tokens    the last layers may predict further tokens (MTP); they are not read
 inline constexpr const char* kGgufArchitectures = R"([
@@ -32,7 +37,7 @@ inline constexpr const char* kGgufArchitectures = R"([
 {"name": "qwen2", "model_type": "qwen2"},
 {"name": "qwen3", "model_type": "qwen3"},
 {"name": "smollm3", "model_type": "smollm3", "interleaves_heads": true},
-{"name": "gemma2", "model_type": "gemma2", "is_gemma": true, "slides": true,
+{"name": "gemma2", "model_type": "gemma2", "is_gemma": true, "norms_add_one": true, "slides": true,
  "modules": {"post_attention_norm": "post_attention_layernorm",
  "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
  "optional": {"final_logit_softcapping": "final_logit_softcapping",
@@ -136,7 +141,42 @@ inline constexpr const char* kGgufArchitectures = R"([
   "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
   "expert_shared_count": "n_shared_experts", "expert_group_count": "n_group",
   "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}},
-{"name": "nemotron_h_moe", "like": "nemotron_h"}
+{"name": "nemotron_h_moe", "like": "nemotron_h"},
+{"name": "qwen3next", "model_type": "qwen3_next", "experts": true, "delta_net": true,
+ "norms_add_one": true, "partial_rope": true, "predicts_tokens": true,
+ "constants": {"norm_topk_prob": true},
+ "modules": {"post_attention_norm": "post_attention_layernorm",
+  "ffn_gate_inp_shexp": "mlp.shared_expert_gate", "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+  "ffn_up_shexp": "mlp.shared_expert.up_proj", "ffn_down_shexp": "mlp.shared_expert.down_proj",
+  "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
+  "ssm_in": "linear_attn.in_proj_qkvz", "ssm_ba": "linear_attn.in_proj_ba",
+  "ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a",
+  "ssm_conv1d": "linear_attn.conv1d", "ssm_dt.bias": "linear_attn.dt_bias",
+  "ssm_a": "linear_attn.A_log", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj"},
+ "optional": {"full_attention_interval": "full_attention_interval",
+  "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}},
+{"name": "qwen35", "like": "qwen3next", "model_type": "qwen3_5_text", "experts": false,
+ "constants": null, "tiles_values": true},
+{"name": "kimi-linear", "like": "deepseek2", "model_type": "kimi_linear",
+ "mixer": "linear_attention", "sigmoid_router": true, "may_lack_rope": true,
+ "constants": {"norm_topk_prob": true},
+ "modules": {"ssm_a": "self_attn.A_log", "ssm_dt.bias": "self_attn.dt_bias",
+  "ssm_beta": "self_attn.b_proj", "ssm_f_a": "self_attn.f_a_proj", "ssm_f_b": "self_attn.f_b_proj",
+  "ssm_g_a": "self_attn.g_a_proj", "ssm_g_b": "self_attn.g_b_proj", "ssm_norm": "self_attn.o_norm",
+  "ssm_conv1d_q": "self_attn.q_conv1d", "ssm_conv1d_k": "self_attn.k_conv1d",
+  "ssm_conv1d_v": "self_attn.v_conv1d"},
+ "settings": {"attention.head_count": "linear_num_heads", "kda.head_dim": "linear_head_dim",
+              "ssm.conv_kernel": "linear_conv_kernel_dim"}},
+{"name": "gemma4", "like": "gemma2", "model_type": "gemma4_text", "gemma4": true,
+ "is_gemma": false, "norms_add_one": false,
+ "tensors": {"per_layer_token_embd.weight": "embed_tokens_per_layer.weight",
+             "per_layer_model_proj.weight": "per_layer_model_projection.weight",
+             "per_layer_proj_norm.weight": "per_layer_projection_norm.weight"},
+ "modules": {"inp_gate": "per_layer_input_gate", "proj": "per_layer_projection",
+             "post_norm": "post_per_layer_input_norm", "layer_output_scale.weight": "layer_scalar"},
+ "settings": {"attention.sliding_window": "sliding_window",
+              "embedding_length_per_layer_input": "hidden_size_per_layer_input"},
+ "optional": {"attn_logit_softcapping": null, "rope.freq_base_swa": null}}
 ])";
 
 // Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints;
@@ -156,10 +196,10 @@ inline constexpr const char* kGgufModules = R"({
 
 // Metadata keys without effect on the computation, for any value (null) or for the given value.
 // Sizes follow from tensor shapes, or are those of Mamba 2 in a Granite 4 model without it; the
-// original context matters only if RoPE is scaled.
+// original context matters only if RoPE is scaled; sections of multimodal RoPE rotate text alike.
 inline constexpr const char* kGgufNeutralKeys = R"({
 "vocab_size": null, "expert_shared_feed_forward_length": null, "tensor_data_layout": null,
-"pooling_type": null, "rope.scaling.original_context_length": null, "attention.causal": true,
+"pooling_type": null, "rope.dimension_sections": null, "rope.scaling.original_context_length": null, "attention.causal": true,
 "expert_used_count": 0, "rope.scaling.finetuned": true, "rope.scaling.attn_factor": 1.0,
 "rope.scaling.yarn_ext_factor": 1.0, "ssm.conv_kernel": null, "ssm.inner_size": null,
 "ssm.state_size": null, "ssm.time_step_rank": null, "ssm.group_count": null

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "input/checkpoint/gguf.h"
 #include "input/checkpoint/gguf_architectures.h"
@@ -18,6 +20,7 @@ namespace {
 constexpr const char* kFrequencyFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
+constexpr std::int64_t kLargestSize = 1 << 20;  // of the heads of a delta net
 
 const Json& find_architecture(const GgufMetadata& metadata) {
   static const Json kArchitectures = [] {
@@ -65,7 +68,9 @@ class GgufConfigConverter {
     config_["tie_word_embeddings"] = !header_.tensors.contains("output.weight");
     write_biases();
     if (architecture_flag("mamba2")) write_mamba2();
+    if (architecture_flag("delta_net")) write_delta_net();
     write_sliding_window();
+    if (architecture_flag("gemma4")) write_gemma4_layers();
     write_rope();
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
     // Gemma 2 (46 layers) and Gemma 3 (62 layers).
@@ -135,12 +140,18 @@ class GgufConfigConverter {
       config_[setting] = header_.tensors.contains(fmt::format("blk.0.{}.bias", module));
   }
 
-  // Writes the sizes of Mamba 2 under the names of every family.
-  void write_mamba2() {
+  // Returns the width of a mixer and the number of its heads.
+  std::pair<std::int64_t, std::int64_t> read_mixer_size() {
     const auto width = natural_number("ssm.inner_size"),
                heads = natural_number("ssm.time_step_rank");
     if (heads == 0 || d_model_ == 0 || width % heads != 0)
       metadata_.fail(full_key("ssm.inner_size"), "a multiple of the heads, ssm.time_step_rank");
+    return {width, heads};
+  }
+
+  // Writes the sizes of Mamba 2 under the names of every family.
+  void write_mamba2() {
+    const auto [width, heads] = read_mixer_size();
     config_["mamba_d_ssm"] = width;
     config_["mamba_expand"] = width / d_model_;
     config_["mamba_n_heads"] = config_["mamba_num_heads"] = heads;
@@ -149,6 +160,24 @@ class GgufConfigConverter {
     config_["mamba_d_state"] = config_["ssm_state_size"] = natural_number("ssm.state_size");
     config_["mamba_d_conv"] = natural_number("ssm.conv_kernel");
     config_["mamba_rms_norm"] = header_.tensors.contains("blk.0.ssm_norm.weight");
+  }
+
+  void write_delta_net() {
+    const auto [width, heads] = read_mixer_size();
+    config_["linear_value_head_dim"] = width / heads;
+    config_["linear_num_value_heads"] = heads;
+    for (const auto& [name, setting] : {std::pair{"ssm.group_count", "linear_num_key_heads"},
+                                        std::pair{"ssm.state_size", "linear_key_head_dim"},
+                                        std::pair{"ssm.conv_kernel", "linear_conv_kernel_dim"}}) {
+      config_[setting] = natural_number(name);
+      if (config_[setting] == 0 || config_[setting] > kLargestSize)
+        metadata_.fail(full_key(name), fmt::format("1 to {}", kLargestSize));
+    }
+    if (heads % config_["linear_num_key_heads"].get<std::int64_t>() != 0)
+      metadata_.fail(full_key("ssm.time_step_rank"),
+                     "a multiple of the key heads, ssm.group_count");
+    if (has_key("attention.recurrent_layers"))
+      write_listed_layers("attention.recurrent_layers", "linear_attention");
   }
 
   // Dtype of the weights in memory; quantized blocks become float32.
@@ -168,7 +197,8 @@ class GgufConfigConverter {
     if (architecture_.contains("mixer")) std::erase(counts, 0);
     const bool same = !counts.empty() && counts.front().is_number_integer() &&
                       counts.front() >= 0 &&
-                      std::ranges::count(counts, counts.front()) == std::ssize(counts);
+                      (std::ranges::count(counts, counts.front()) == std::ssize(counts) ||
+                       architecture_flag("gemma4"));
     if (!same) metadata_.fail(full_key(name), "one number for all layers");
     return counts.front().get<std::int64_t>();
   }
@@ -224,13 +254,13 @@ class GgufConfigConverter {
     config_["qk_rope_head_dim"] = d_head_;
     config_["qk_nope_head_dim"] = key_length - d_head_;
     config_["v_head_dim"] =
-        natural_number("attention.value_length_mla", natural_number("attention.value_length"));
+        natural_number("attention.value_length_mla", natural_number("attention.value_length", 0));
   }
 
   // DeepSeek-V2 has softmax scores, the default of llama.cpp; DeepSeek-V3 has sigmoid scores.
   void write_router() {
     const bool always = config_.value("norm_topk_prob", false),
-               latent = architecture_flag("latent");
+               latent = config_["model_type"] == "deepseek_v2";
     config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), always);
     if (always && !config_["norm_topk_prob"])
       metadata_.fail(full_key("expert_weights_norm"), "true, as models of this architecture have");
@@ -243,28 +273,101 @@ class GgufConfigConverter {
     if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
 
+  // sliding_window_pattern is a period (every n-th layer has full attention) or a list of booleans.
   void write_sliding_window() {
     const auto window = natural_number("attention.sliding_window", 0);
-    const bool has_pattern = has_key("attention.sliding_window_pattern");
+    const auto* const pattern = "attention.sliding_window_pattern";
+    const bool has_pattern = has_key(pattern);
     if (window == 0) return;
     if (!architecture_flag("slides"))
       metadata_.fail(full_key("attention.sliding_window"),
                      "none, as models of this architecture have");
     config_["sliding_window"] = window;
-    if (has_pattern) write_pattern();
+    if (has_pattern && metadata_.at(full_key(pattern)).is_array())
+      write_listed_layers(pattern, "sliding_attention");
+    else if (has_pattern)
+      config_["sliding_window_pattern"] = natural_number(pattern);
     if (config_["model_type"] == "olmo2") config_["model_type"] = "olmo3";
   }
 
-  // sliding_window_pattern is a period (every n-th layer has full attention) or a list of booleans.
-  void write_pattern() {
-    const auto name = full_key("attention.sliding_window_pattern");
-    const Json& pattern = metadata_.at(name);
-    if (!pattern.is_array()) config_["sliding_window_pattern"] = metadata_.natural_number(name);
-    if (!pattern.is_array()) return;
-    for (const Json& slides : pattern) {
-      if (!slides.is_boolean()) metadata_.fail(name, "a number, or true or false for each layer");
-      config_["layer_types"].push_back(slides.get<bool>() ? "sliding_attention" : "full_attention");
+  // Layers for which a list of booleans is true are of `type`, others have full attention.
+  void write_listed_layers(const char* key, const char* type) {
+    for (const Json& marked : metadata_.list(full_key(key))) {
+      if (!marked.is_boolean()) metadata_.fail(full_key(key), "true or false for each layer");
+      config_["layer_types"].push_back(marked.get<bool>() ? type : "full_attention");
     }
+  }
+
+  // Returns the number of each layer; a metadata value may be one number for all layers.
+  std::vector<std::int64_t> numbers_of_layers(const char* key) {
+    const Json& value = metadata_.at(full_key(key));
+    if (!value.is_array()) return std::vector(as_index(n_layers_), natural_number(key));
+    if (std::ssize(value) != n_layers_ ||
+        !std::all_of(value.begin(), value.end(), [](auto& n) { return n.is_number_integer(); }))
+      metadata_.fail(full_key(key), fmt::format("a whole number for each of {} layers", n_layers_));
+    return value.get<std::vector<std::int64_t>>();
+  }
+
+  // Gemma 4: layers with full attention have wider heads than those with a sliding window. The last
+  // layers may share keys with earlier ones and have MLPs of double width.
+  void write_gemma4_layers() {
+    const auto types = config_.value("layer_types", Json::array());
+    if (natural_number("attention.sliding_window") == 0)
+      metadata_.fail(full_key("attention.sliding_window"), "one or more");
+    if (types.empty() || std::ssize(types) != n_layers_ || types.back() != "full_attention")
+      metadata_.fail(full_key("attention.sliding_window_pattern"),
+                     fmt::format("a list of {} booleans, false for the last layer", n_layers_));
+    const auto d_sliding = natural_number("attention.key_length_swa");
+    for (const auto* key : {"attention.value_length_swa", "rope.dimension_count_swa"})
+      if (natural_number(key, d_sliding) != d_sliding)
+        metadata_.fail(full_key(key), fmt::format("{}, the length of keys", d_sliding));
+    const auto shared = natural_number("attention.shared_kv_layers", 0);
+    const auto widths = numbers_of_layers("feed_forward_length"),
+               key_heads = numbers_of_layers("attention.head_count_kv");
+    config_["head_dim"] = d_sliding;
+    config_["num_kv_shared_layers"] = shared;
+    config_["use_double_wide_mlp"] = widths.back() != widths.front();
+    for (std::int64_t i = 0; i < n_layers_; ++i) {
+      const bool slides = types[as_index(i)] == "sliding_attention",
+                 shares = i >= n_layers_ - shared;
+      config_["per_layer_config"][std::to_string(i)] = {
+          {"head_dim", slides ? d_sliding : d_head_},
+          {"num_key_value_heads", key_heads[as_index(i)]}};
+      const auto width = widths[as_index(i)];
+      const bool wide = shares && config_["use_double_wide_mlp"];
+      if (width / (wide ? 2 : 1) != widths.front() || (wide && width % 2 != 0))
+        metadata_.fail(full_key("feed_forward_length"),
+                       fmt::format("one width, or twice it in the last {} layers", shared));
+      if (!slides && !shares && !header_.tensors.contains(fmt::format("blk.{}.attn_v.weight", i)))
+        config_["attention_k_eq_v"] = true;
+    }
+    const auto embedding = header_.tensors.find("per_layer_token_embd.weight");
+    if (embedding != header_.tensors.end())
+      config_["vocab_size_per_layer_input"] = embedding->second.shape.front();
+  }
+
+  // In layers with full attention, the first frequencies have the factor 1; those of dimensions
+  // without RoPE have a factor of 1e30.
+  void write_gemma4_rope() {
+    const auto factors = header_.tensors.contains(kFrequencyFactors)
+                             ? read_factors(kFrequencyFactors).get<std::vector<float>>()
+                             : std::vector<float>();
+    const auto rotated = std::ranges::find_if_not(factors, [](float f) { return f == 1.0f; });
+    if (2 * std::ssize(factors) != d_head_ ||
+        !std::all_of(rotated, factors.end(), [](float f) { return f >= 1e30f; }))
+      bad_input("{}: expected a tensor 'rope_freqs.weight' of {} factors, first 1, then 1e30",
+                metadata_.source_path(), d_head_ / 2);
+    const auto pairs = static_cast<double>(rotated - factors.begin());
+    const auto width = static_cast<double>(d_head_);
+    double part = 2.0 * pairs / width;
+    if (part * width / 2.0 < pairs) part = std::nextafter(part, 1.0);  // the engine rounds down
+    config_["rope_parameters"] = {
+        {"full_attention",
+         {{"rope_type", "proportional"},
+          {"rope_theta", config_["rope_theta"]},
+          {"partial_rotary_factor", part}}},
+        {"sliding_attention",
+         {{"rope_type", "default"}, {"rope_theta", number("rope.freq_base_swa")}}}};
   }
 
   void write_rope() {
@@ -280,6 +383,7 @@ class GgufConfigConverter {
     if (architecture_flag("partial_rope"))
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(d_head_);
+    if (architecture_flag("gemma4")) return write_gemma4_rope();
     if (!config_.contains("rope_local_base_freq") && has_key("rope.freq_base_swa") &&
         number("rope.freq_base_swa") != config_["rope_theta"])
       metadata_.fail(full_key("rope.freq_base_swa"), "the value of rope.freq_base");
@@ -373,6 +477,8 @@ std::string checkpoint_name(const Json& architecture, const std::string& stored)
   if (stored == "token_embd.weight")
     return "model." + architecture.value("embedding", "embed_tokens") + ".weight";
   if (stored == "output.weight") return "lm_head.weight";
+  if (const auto others = architecture.value("tensors", Json::object()); others.contains(stored))
+    return "model." + std::string(others[stored]);
   const auto words = split(stored, '.');
   const auto last = "." + words.back();
   const auto ending = last == ".weight" || last == ".bias" ? last : "";
@@ -397,13 +503,64 @@ std::string checkpoint_name(const Json& architecture, const std::string& stored)
 }
 
 // Restores dimensions that the converter removed or added: a convolution is (channels, 1, taps),
-// A_log and D are (heads), and the norm of all groups is a vector.
-void restore_shape(std::vector<std::int64_t>& shape, const std::string& name, const Json& groups) {
+// A_log and D are (heads), and the norm of all groups is a vector. A_log of Kimi Linear is
+// (1, 1, heads, 1), and the gate of a shared expert (1, d_model).
+void restore_shape(GgufTensorSource& source, const Json& architecture, const Json& groups) {
+  auto& shape = source.shape;
+  const auto& name = source.tensor->name;
+  if (name.ends_with(".ssm_a") && architecture.value("latent", false))
+    shape = {1, 1, source.tensor->element_count(), 1};
+  if (name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
+    shape.insert(shape.begin(), 1);
   if (shape.size() != 2) return;
   if (name.ends_with("conv.weight") || name.ends_with("conv1d.weight"))
     shape.insert(shape.begin() + 1, 1);
   if ((name.ends_with(".ssm_a") || name.ends_with(".ssm_d")) && shape[1] == 1) shape.pop_back();
   if (name.ends_with(".ssm_norm.weight") && groups == shape[0]) shape = {shape[0] * shape[1]};
+}
+
+// Returns how the converter permutes a tensor. llama.cpp rotates adjacent dimensions of a head,
+// (0, 1), (2, 3), ..., where checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ... It stores the
+// first value head of every key head of a delta net before the second ones.
+GgufOrder find_order(const GgufTensor& tensor, const Json& architecture, const Json& config,
+                     const std::string& where) {
+  if (tensor.shape.empty()) return {};
+  const auto rows = tensor.shape.front();
+  const auto number = [&](const char* key) { return config[key].get<std::int64_t>(); };
+  if (architecture.value("interleaves_heads", false))
+    for (const auto& [part, key] : {std::pair{".attn_q.", "num_attention_heads"},
+                                    std::pair{".attn_k.", "num_key_value_heads"}}) {
+      const auto heads = tensor.name.find(part) == std::string::npos ? 0 : number(key);
+      if (heads == 0) continue;
+      if (heads > rows || rows % (2 * heads) != 0)
+        bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
+                  quote_text(tensor.name), rows, heads);
+      return {.outer = 2, .inner = rows / heads / 2};
+    }
+  if (!architecture.value("tiles_values", false)) return {};
+  const auto keys = number("linear_num_key_heads"), values = number("linear_num_value_heads");
+  const auto d_value = number("linear_value_head_dim");
+  const auto after_keys = 2 * keys * number("linear_key_head_dim");
+  if (values == keys) return {};
+  struct Part {
+    const char* ending;
+    std::int64_t unit = 1, first = 0;
+    bool columns = false;
+  };
+  for (const auto& [ending, unit, first, columns] :
+       {Part{".attn_qkv.weight", d_value, after_keys},
+        Part{".ssm_conv1d.weight", d_value, after_keys}, Part{".attn_gate.weight", d_value},
+        Part{".ssm_out.weight", d_value, 0, true}, Part{".ssm_alpha.weight"},
+        Part{".ssm_beta.weight"}, Part{".ssm_a"}, Part{".ssm_dt.bias"}}) {
+    if (!tensor.name.ends_with(ending)) continue;
+    const auto size = columns ? tensor.shape.back() : rows;
+    if (size - first != values * unit)
+      bad_input("{}: tensor {} has {} {} of {} value heads, expected {}", where,
+                quote_text(tensor.name), size - first, columns ? "columns" : "rows", values,
+                values * unit);
+    return {keys, values / keys, unit, first, columns};
+  }
+  return {};
 }
 
 }  // namespace
@@ -420,14 +577,12 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
         std::strtoll(stored.c_str() + 4, nullptr, 10) >= model.config["num_hidden_layers"])
       continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
-    restore_shape(source.shape, stored, model.config.value("mamba_n_groups", Json()));
+    restore_shape(source, architecture, model.config.value("mamba_n_groups", Json()));
+    source.order = find_order(tensor, architecture, model.config, where);
     source.stored_negative_exp = stored.ends_with(".ssm_a");
-    for (const auto& [part, heads] : {std::pair{".attn_q.", "num_attention_heads"},
-                                      std::pair{".attn_k.", "num_key_value_heads"}})
-      if (architecture.value("interleaves_heads", false) && stored.find(part) != std::string::npos)
-        source.interleaved_heads = model.config[heads].get<std::int64_t>();
-    source.stored_plus_one =
-        architecture.value("is_gemma", false) && stored.ends_with("norm.weight");
+    source.stored_plus_one = architecture.value("norms_add_one", false) &&
+                             stored.ends_with("norm.weight") &&
+                             !stored.ends_with(".ssm_norm.weight");
     const auto name = checkpoint_name(architecture, stored);
     const auto [entry, is_new] = model.tensors.emplace(name, source);
     if (name.empty() || (!is_new && !add_value_rows(entry->second, tensor)))

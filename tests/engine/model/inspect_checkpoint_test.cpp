@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -105,6 +106,28 @@ TEST(InspectGguf, MissingAndMisshapenTensorsOfMamba2AreNamed) {
   part_of(
       refusal(name + rank + " " + zeros + "\2" + zeros, name + rank + "\2" + zeros + " " + zeros),
       "tensor model.layers.0.mamba.norm.weight has shape [32, 2], config.json asks for [64]");
+}
+
+// Converters split in_proj_qkvz of Qwen3-Next; missing parts have the names of Qwen3.5.
+TEST(InspectGguf, MissingTensorsOfOtherMixersAreNamed) {
+  const TemporaryFolder folder;
+  for (const auto& [file, found, missing] :
+       {std::tuple{"qwen3next", "blk.0.attn_gate.", "model.layers.0.linear_attn.in_proj_z.weight"},
+        std::tuple{"qwen35", "blk.0.ssm_alpha.", "model.layers.0.linear_attn.in_proj_a.weight"},
+        std::tuple{"kimi_linear", "blk.0.ssm_f_a.", "model.layers.0.self_attn.f_a_proj.weight"},
+        std::tuple{"kimi_linear", "blk.1.ffn_up_exps.",
+                   "model.layers.1.mlp.experts.up_proj.weight"},
+        std::tuple{"gemma4", "blk.2.inp_gate.", "model.layers.2.per_layer_input_gate.weight"}}) {
+    std::ifstream golden(source_path("tests/golden/gguf_") + file + "/model.gguf",
+                         std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(golden), {}};
+    const auto at = bytes.find(found);
+    ASSERT_NE(at, std::string::npos) << found;
+    bytes[at + 4] = '9';  // moves the tensor to a layer that does not exist
+    write_file(folder.file("model.gguf"), bytes);
+    const auto message = bad_input_message([&] { inspect_checkpoint(folder.file("model.gguf")); });
+    EXPECT_NE(message.find(std::string("missing tensor ") + missing), std::string::npos) << message;
+  }
 }
 
 // Block-scaled tensors are converted when a model runs, not on inspection.

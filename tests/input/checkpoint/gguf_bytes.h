@@ -28,6 +28,11 @@ class GgufBytes {
   GgufBytes& integers(const std::string& key, const std::vector<std::int32_t>& values) {
     return list(key, 5, values.size(), of_all(values));
   }
+  GgufBytes& flags(const std::string& key, const std::vector<bool>& values) {
+    std::string bytes;
+    for (const bool value : values) bytes += value ? '\1' : '\0';
+    return list(key, 7, values.size(), bytes);
+  }
   GgufBytes& reals(const std::string& key, const std::vector<float>& values) {
     return list(key, 6, values.size(), of_all(values));
   }

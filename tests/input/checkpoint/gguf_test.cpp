@@ -643,7 +643,303 @@ TEST(Gguf, LayersOfNemotronAreMixersAttentionOrMlps) {
         "layers.1.mixer.shared_experts.down_proj.weight", "layers.2.mixer.q_proj.weight"})
     EXPECT_TRUE(experts.tensors.contains(std::string("model.") + name)) << name;
   EXPECT_EQ(experts.tensors.size(), 6u);
-  EXPECT_EQ(experts.tensors.at("model.layers.2.mixer.q_proj.weight").interleaved_heads, 2);
+  EXPECT_EQ(experts.tensors.at("model.layers.2.mixer.q_proj.weight").order,
+            (GgufOrder{.outer = 2, .inner = 1}));
+}
+
+// Two key heads of width 1, four value heads of width 2.
+GgufBytes tiny_delta_net(const std::string& architecture, const std::string& missing = "") {
+  GgufBytes file = tiny_model(architecture);
+  const std::pair<const char*, std::uint32_t> sizes[] = {{"inner_size", 8},
+                                                         {"time_step_rank", 4},
+                                                         {"group_count", 2},
+                                                         {"state_size", 1},
+                                                         {"conv_kernel", 4}};
+  for (const auto& [name, value] : sizes)
+    if (name != missing) file.number(architecture + ".ssm." + name, value);
+  if (architecture == "qwen3next")
+    file.number("qwen3next.expert_count", 4).number("qwen3next.expert_used_count", 2);
+  return file;
+}
+
+TEST(Gguf, SizesOfDeltaNetsBecomeThoseOfConfigJson) {
+  const auto model = model_of(tiny_delta_net("qwen3next")
+                                  .number("qwen3next.expert_shared_feed_forward_length", 12)
+                                  .number("qwen3next.full_attention_interval", 4)
+                                  .number("qwen3next.rope.dimension_count", 1)
+                                  .tensor("blk.0.attn_norm.weight", {4}, 0, 128)
+                                  .tensor("blk.0.ssm_norm.weight", {2}, 0, 160)
+                                  .tensor("blk.0.ffn_gate_inp_shexp.weight", {4, 1}, 0, 192)
+                                  .tensor("blk.0.ssm_ba.weight", {4, 8}, 0, 224)
+                                  .tensor("blk.0.ssm_conv1d.weight", {4, 12}, 0, 352)
+                                  .tensor("blk.0.ssm_in.weight", {4}, 0, 544)
+                                  .data(1024)
+                                  .build());
+  for (const auto& [setting, value] :
+       {std::pair{"linear_num_key_heads", 2}, std::pair{"linear_num_value_heads", 4},
+        std::pair{"linear_key_head_dim", 1}, std::pair{"linear_value_head_dim", 2},
+        std::pair{"linear_conv_kernel_dim", 4}, std::pair{"full_attention_interval", 4},
+        std::pair{"shared_expert_intermediate_size", 12}})
+    EXPECT_EQ(model.config[setting], value) << setting;
+  EXPECT_EQ(model.config["norm_topk_prob"], true);
+  EXPECT_EQ(model.config["partial_rotary_factor"], 0.5);
+  EXPECT_FALSE(model.config.contains("layer_types"));
+  EXPECT_FALSE(model.config.contains("query_pre_attn_scalar"));
+  const std::string layer = "model.layers.0.";
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_TRUE(model.tensors.at(layer + "input_layernorm.weight").stored_plus_one);
+  EXPECT_FALSE(model.tensors.at(layer + "linear_attn.norm.weight").stored_plus_one);
+  EXPECT_EQ(model.tensors.at(layer + "mlp.shared_expert_gate.weight").shape, (Sizes{1, 4}));
+  EXPECT_EQ(model.tensors.at(layer + "linear_attn.conv1d.weight").shape, (Sizes{12, 1, 4}));
+  EXPECT_TRUE(model.tensors.contains(layer + "linear_attn.in_proj_qkvz.weight"));  // first files
+  for (const auto& [name, source] : model.tensors)  // Qwen3-Next keeps the order of value heads
+    EXPECT_EQ(source.order, GgufOrder()) << name;
+}
+
+// Values are numbered in the order of the file; value heads are stored as 0, 2, 1, 3.
+TEST(Gguf, ValueHeadsOfQwen35ReturnToTheirKeyHeads) {
+  const TemporaryFolder folder;
+  auto bytes = tiny_delta_net("qwen35")
+                   .flags("qwen35.attention.recurrent_layers", {true, false})
+                   .integers("qwen35.rope.dimension_sections", {11, 11, 10, 0})
+                   .tensor("blk.0.attn_qkv.weight", {1, 12}, 0, 128)
+                   .tensor("blk.0.attn_gate.weight", {1, 8}, 0, 192)
+                   .tensor("blk.0.ssm_out.weight", {8, 2}, 0, 224)
+                   .tensor("blk.0.ssm_dt.bias", {4}, 0, 288)
+                   .tensor("blk.0.ssm_beta.weight", {1, 4}, 0, 320)
+                   .data(512)
+                   .build();
+  for (int i = 0; i < 64; ++i) {
+    const auto value = static_cast<float>(i);
+    std::memcpy(bytes.data() + bytes.size() - 512 + 128 + i * 4, &value, 4);
+  }
+  write_file(folder.file("model.gguf"), bytes);
+  const GgufFile file(folder.file("model.gguf"));
+  EXPECT_EQ(file.model().config["layer_types"], (Json{"linear_attention", "full_attention"}));
+  const auto values = [&](const std::string& name, int first) {
+    const auto tensor = file.tensor("model.layers.0.linear_attn." + name);
+    std::vector<int> found;
+    for (std::int64_t i = 0; i < tensor.size(); ++i)
+      found.push_back(static_cast<int>(tensor.data<float>()[i]) - first);
+    return found;
+  };
+  EXPECT_EQ(values("in_proj_qkv.weight", 0), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
+  EXPECT_EQ(values("in_proj_z.weight", 16), (std::vector{0, 1, 4, 5, 2, 3, 6, 7}));
+  EXPECT_EQ(values("out_proj.weight", 24),
+            (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15}));
+  EXPECT_EQ(values("dt_bias", 40), (std::vector{0, 2, 1, 3}));
+  EXPECT_EQ(values("in_proj_b.weight", 48), (std::vector{0, 2, 1, 3}));
+  // As many key heads as value heads: nothing is permuted.
+  const auto equal = model_of(tiny_delta_net("qwen35", "group_count")
+                                  .number("qwen35.ssm.group_count", 4)
+                                  .tensor("blk.0.ssm_dt.bias", {4}, 0, 128)
+                                  .build());
+  EXPECT_TRUE(equal.tensors.at("model.layers.0.linear_attn.dt_bias").needs_no_conversion());
+}
+
+TEST(Gguf, UnsuitableDeltaNetsAreRefusedByName) {
+  const auto with = [](const std::string& key, std::uint32_t value) {
+    return tiny_delta_net("qwen35", key).number("qwen35.ssm." + key, value);
+  };
+  const std::pair<const char*, GgufBytes> rows[] = {
+      {R"(no "qwen35.ssm.state_size")", tiny_delta_net("qwen35", "state_size")},
+      {R"("qwen35.ssm.inner_size" is 9, expected a multiple of the heads)", with("inner_size", 9)},
+      {R"("qwen35.ssm.group_count" is 0, expected 1 to 1048576)", with("group_count", 0)},
+      {R"("qwen35.ssm.state_size" is 2000000, expected 1 to 1048576)", with("state_size", 2000000)},
+      {R"("qwen35.ssm.time_step_rank" is 4, expected a multiple of the key heads)",
+       with("group_count", 3)},
+      {"expected a list", tiny_delta_net("qwen35").number("qwen35.attention.recurrent_layers", 4)},
+      {"expected true or false for each layer",
+       tiny_delta_net("qwen35").integers("qwen35.attention.recurrent_layers", {1})},
+      {R"("qwen35.ssm.dt_b_c_rms" is true, expected none)",
+       tiny_delta_net("qwen35").flag("qwen35.ssm.dt_b_c_rms", true)},
+      {"a mixture of experts", tiny_delta_net("qwen35").number("qwen35.expert_count", 4)},
+      {R"("blk.0.attn_gate.weight" has 7 rows of 4 value heads, expected 8)",
+       tiny_delta_net("qwen35").tensor("blk.0.attn_gate.weight", {4, 7}, 0, 128)},
+      {R"("blk.0.attn_qkv.weight" has 1 rows of 4 value heads, expected 8)",
+       tiny_delta_net("qwen35").tensor("blk.0.attn_qkv.weight", {4, 5}, 0, 128)},
+      {R"("blk.0.ssm_out.weight" has 4 columns of 4 value heads, expected 8)",
+       tiny_delta_net("qwen35").tensor("blk.0.ssm_out.weight", {4, 8}, 0, 128)},
+  };
+  for (const auto& [message, file] : rows) EXPECT_THAT(model_refusal(file), HasSubstr(message));
+}
+
+GgufBytes tiny_kimi(const std::string& missing = "") {
+  const std::string at = "kimi-linear.";
+  GgufBytes file = tiny_experts("kimi-linear");
+  const std::pair<const char*, std::uint32_t> sizes[] = {
+      {"expert_shared_count", 1},       {"leading_dense_block_count", 1},
+      {"expert_gating_func", 2},        {"attention.kv_lora_rank", 12},
+      {"attention.key_length", 16},     {"kda.head_dim", 3},
+      {"attention.key_length_mla", 10}, {"attention.value_length_mla", 7},
+      {"ssm.conv_kernel", 4},           {"rope.dimension_count", 4}};
+  for (const auto& [name, value] : sizes)
+    if (name != missing) file.number(at + name, value);
+  return file.integers(at + "attention.head_count_kv", {0, 1});
+}
+
+TEST(Gguf, KimiLinearHasDeltaAndLatentAttention) {
+  const auto model = model_of(tiny_kimi()
+                                  .real("kimi-linear.expert_weights_scale", 2.446f)
+                                  .number("kimi-linear.expert_group_used_count", 1)
+                                  .tensor("blk.0.ssm_a", {1, 2, 1, 1}, 0, 128)
+                                  .tensor("blk.0.ssm_conv1d_q.weight", {4, 1, 6, 1}, 0, 160)
+                                  .tensor("blk.0.ssm_f_a.weight", {4, 3}, 0, 256)
+                                  .tensor("blk.1.exp_probs_b.bias", {8}, 0, 320)
+                                  .data(512)
+                                  .build());
+  const auto& config = model.config;
+  EXPECT_EQ(config["model_type"], "kimi_linear");
+  EXPECT_EQ(config["layer_types"], (Json{"linear_attention", "full_attention"}));
+  for (const auto& [setting, value] :
+       {std::pair{"num_key_value_heads", 2}, std::pair{"linear_num_heads", 2},
+        std::pair{"linear_head_dim", 3}, std::pair{"linear_conv_kernel_dim", 4},
+        std::pair{"qk_nope_head_dim", 6}, std::pair{"qk_rope_head_dim", 4},
+        std::pair{"v_head_dim", 7}, std::pair{"first_k_dense_replace", 1}})
+    EXPECT_EQ(config[setting], value) << setting;
+  EXPECT_EQ(config["routed_scaling_factor"], 2.446);
+  EXPECT_EQ(config["norm_topk_prob"], true);
+  using Sizes = std::vector<std::int64_t>;
+  const std::string layer = "model.layers.0.self_attn.";
+  EXPECT_EQ(model.tensors.at(layer + "A_log").shape, (Sizes{1, 1, 2, 1}));
+  EXPECT_EQ(model.tensors.at(layer + "q_conv1d.weight").shape, (Sizes{6, 1, 4}));
+  EXPECT_TRUE(model.tensors.contains(layer + "f_a_proj.weight"));
+  EXPECT_TRUE(model.tensors.contains("model.layers.1.mlp.gate.e_score_correction_bias"));
+  const std::pair<const char*, GgufBytes> rows[] = {
+      {R"("kimi-linear.expert_gating_func" is 1, expected 2 (sigmoid))",
+       tiny_kimi("expert_gating_func").number("kimi-linear.expert_gating_func", 1)},
+      {R"("kimi-linear.expert_weights_norm" is false, expected true)",
+       tiny_kimi().flag("kimi-linear.expert_weights_norm", false)},
+      {R"(no "kimi-linear.kda.head_dim")", tiny_kimi("kda.head_dim")},
+      {R"("kimi-linear.attention.scale" is 2.0, expected none)",
+       tiny_kimi().real("kimi-linear.attention.scale", 2)},
+  };
+  for (const auto& [message, file] : rows) EXPECT_THAT(model_refusal(file), HasSubstr(message));
+}
+
+// Four layers; those with full attention have heads of width 4, others of width 2. The last two
+// share keys.
+GgufBytes tiny_gemma4(const std::string& missing = "", std::uint32_t d_full = 4) {
+  const std::string at = "gemma4.";
+  GgufBytes file;
+  file.text("general.architecture", "gemma4");
+  const std::pair<const char*, std::uint32_t> sizes[] = {{"embedding_length", 4},
+                                                         {"attention.head_count", 2},
+                                                         {"block_count", 4},
+                                                         {"context_length", 16},
+                                                         {"attention.key_length", d_full},
+                                                         {"attention.value_length", d_full},
+                                                         {"attention.key_length_swa", 2},
+                                                         {"attention.sliding_window", 8},
+                                                         {"rope.dimension_count", d_full},
+                                                         {"embedding_length_per_layer_input", 0},
+                                                         {"attention.shared_kv_layers", 2}};
+  for (const auto& [name, value] : sizes)
+    if (name != missing) file.number(at + name, value);
+  if (missing != "feed_forward_length") file.integers(at + "feed_forward_length", {8, 8, 16, 16});
+  if (missing != "attention.head_count_kv")
+    file.integers(at + "attention.head_count_kv", {2, 1, 2, 1});
+  if (missing != "attention.sliding_window_pattern")
+    file.flags(at + "attention.sliding_window_pattern", {true, false, true, false});
+  file.real(at + "attention.layer_norm_rms_epsilon", 1e-6f)
+      .real(at + "rope.freq_base", 1e6f)
+      .real(at + "rope.freq_base_swa", 1e4f)
+      .tensor("token_embd.weight", {4, 8}, 0, 0);
+  return file;
+}
+
+std::string with_factors(GgufBytes file, const std::vector<float>& factors) {
+  auto bytes = file.tensor("rope_freqs.weight", {factors.size()}, 0, 128).data(1024).build();
+  std::memcpy(bytes.data() + bytes.size() - 1024 + 128, factors.data(),
+              factors.size() * sizeof(float));
+  return bytes;
+}
+
+TEST(Gguf, LayersOfGemma4Differ) {
+  const auto config = model_of(with_factors(tiny_gemma4(), {1.0f, 1e30f})).config;
+  EXPECT_EQ(config["layer_types"],
+            (Json{"sliding_attention", "full_attention", "sliding_attention", "full_attention"}));
+  EXPECT_EQ(config["head_dim"], 2);
+  EXPECT_EQ(config["per_layer_config"]["0"], (Json{{"head_dim", 2}, {"num_key_value_heads", 2}}));
+  EXPECT_EQ(config["per_layer_config"]["3"], (Json{{"head_dim", 4}, {"num_key_value_heads", 1}}));
+  EXPECT_EQ(config["intermediate_size"], 8);
+  EXPECT_EQ(config["use_double_wide_mlp"], true);
+  EXPECT_EQ(config["num_kv_shared_layers"], 2);
+  EXPECT_EQ(config["attention_k_eq_v"], true);  // without blk.1.attn_v
+  EXPECT_EQ(
+      config["rope_parameters"]["full_attention"],
+      (Json{{"rope_type", "proportional"}, {"rope_theta", 1e6}, {"partial_rotary_factor", 0.5}}));
+  EXPECT_EQ(config["rope_parameters"]["sliding_attention"]["rope_theta"], 1e4);
+  EXPECT_FALSE(config.contains("query_pre_attn_scalar"));
+  const auto equal =
+      model_of(with_factors(tiny_gemma4("feed_forward_length")
+                                .number("gemma4.feed_forward_length", 8)
+                                .tensor("blk.1.attn_v.weight", {4}, 0, 512)
+                                .tensor("blk.0.attn_norm.weight", {4}, 0, 544)
+                                .tensor("per_layer_proj_norm.weight", {4}, 0, 576)
+                                .tensor("per_layer_token_embd.weight", {1, 8}, 0, 608)
+                                .tensor("blk.0.layer_output_scale.weight", {1}, 0, 640),
+                            {1.0f, 1.0f}));
+  EXPECT_EQ(equal.config["use_double_wide_mlp"], false);
+  EXPECT_EQ(equal.config["vocab_size_per_layer_input"], 8);
+  EXPECT_FALSE(equal.config.contains("attention_k_eq_v"));
+  EXPECT_EQ(equal.config["rope_parameters"]["full_attention"]["partial_rotary_factor"], 1.0);
+  EXPECT_TRUE(equal.tensors.contains("model.per_layer_projection_norm.weight"));
+  EXPECT_TRUE(equal.tensors.contains("model.layers.0.layer_scalar"));
+  EXPECT_FALSE(equal.tensors.at("model.layers.0.input_layernorm.weight").stored_plus_one);
+}
+
+// 2 * pairs / width * width / 2, rounded down, may be one pair less.
+TEST(Gguf, RotatedPairsOfGemma4AreExact) {
+  for (const int pairs : {14, 15, 30, 44}) {
+    std::vector<float> factors(44, 1e30f);
+    std::fill_n(factors.begin(), pairs, 1.0f);
+    const auto config = model_of(with_factors(tiny_gemma4("", 88), factors)).config;
+    const double part = config["rope_parameters"]["full_attention"]["partial_rotary_factor"];
+    EXPECT_EQ(static_cast<int>(part * 88.0 / 2.0), pairs);
+    EXPECT_LE(part, 1.0);
+  }
+}
+
+TEST(Gguf, UnsuitableSettingsOfGemma4AreRefusedByName) {
+  const std::string at = "gemma4.";
+  const std::vector<float> half = {1.0f, 1e30f};
+  const std::string pattern = "attention.sliding_window_pattern", booleans = "a list of 4 booleans";
+  const std::pair<std::string, std::string> rows[] = {
+      {R"(no "gemma4.attention.sliding_window_pattern")", with_factors(tiny_gemma4(pattern), half)},
+      {booleans, with_factors(tiny_gemma4(pattern).number(at + pattern, 2), half)},
+      {booleans, with_factors(tiny_gemma4(pattern).flags(at + pattern, {true, false}), half)},
+      {"false for the last layer",
+       with_factors(tiny_gemma4(pattern).flags(at + pattern, {true, false, true, true}), half)},
+      {R"("gemma4.attention.sliding_window" is 0, expected one or more)",
+       with_factors(
+           tiny_gemma4("attention.sliding_window").number(at + "attention.sliding_window", 0),
+           half)},
+      {R"("gemma4.attention.value_length_swa" is 3, expected 2, the length of keys)",
+       with_factors(tiny_gemma4().number(at + "attention.value_length_swa", 3), half)},
+      {R"("gemma4.rope.dimension_count_swa" is 1, expected 2, the length of keys)",
+       with_factors(tiny_gemma4().number(at + "rope.dimension_count_swa", 1), half)},
+      {R"("gemma4.rope.dimension_count" is 2, expected 4, the length of keys)",
+       with_factors(tiny_gemma4("rope.dimension_count").number(at + "rope.dimension_count", 2),
+                    half)},
+      {"expected one width, or twice it in the last 2 layers",
+       with_factors(
+           tiny_gemma4("feed_forward_length").integers(at + "feed_forward_length", {8, 16, 16, 16}),
+           half)},
+      {"expected a whole number for each of 4 layers",
+       with_factors(
+           tiny_gemma4("attention.head_count_kv").integers(at + "attention.head_count_kv", {2, 1}),
+           half)},
+      {"a mixture of experts", with_factors(tiny_gemma4().number(at + "expert_count", 4), half)},
+      {R"("gemma4.rope.scaling.factor" is 2.0, expected none)",
+       with_factors(tiny_gemma4().real(at + "rope.scaling.factor", 2), half)},
+      {"expected a tensor 'rope_freqs.weight' of 2 factors", tiny_gemma4().data(256).build()},
+      {"of 2 factors, first 1, then 1e30", with_factors(tiny_gemma4(), {1.0f, 2.0f})},
+      {"of 2 factors, first 1, then 1e30", with_factors(tiny_gemma4(), {1e30f, 1.0f})},
+      {"of 2 factors, first 1, then 1e30", with_factors(tiny_gemma4(), {1.0f, 1e30f, 1e30f})},
+  };
+  for (const auto& [message, file] : rows)
+    EXPECT_THAT(bad_input_message([&] { model_of(file); }), HasSubstr(message));
 }
 
 // exp and log are rounded to float32: A_log may differ by the relative error of exp, at most one

@@ -104,7 +104,8 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   auto saved = published;  // as transformers writes a model that it has read
   published.dense = "mlp";
   saved.dense = "block_sparse_moe";
-  model.names.experts = {published, saved, model.names.experts.back()};
+  auto& names = model.names.experts;
+  names = {published, saved, names[1], names.back()};  // names[1]: GGUF
   if (config.positive_integer("moe_layer_freq", 1) != 1)
     config.fail("moe_layer_freq", "1: other intervals of experts are not supported");
   read_first_dense_layers(model, config, 1);

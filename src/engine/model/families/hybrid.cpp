@@ -112,7 +112,10 @@ std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
 // Qwen3-Next: three of four layers are gated delta nets; experts, and a gated shared expert.
 void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config, 2);
-  model.names.mixer = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"}};
+  model.names.mixer = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"},
+                       {.ba = "linear_attn.in_proj_ba",  // GGUF
+                        .qkv = "linear_attn.in_proj_qkv",
+                        .z = "linear_attn.in_proj_z"}};
   if (config.non_negative_integer("num_experts", 512) == 0) return;
   read_experts(model, config, {.count = 512, .per_token = 10, .d_mlp = 512});
   model.experts.normalized = config.flag("norm_topk_prob", true);
