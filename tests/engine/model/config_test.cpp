@@ -466,8 +466,10 @@ TEST(Config, MissingNumberOfKeyHeadsHasTheDefaultOfTheFamily) {
   };
   expect(2, {"glm", "glm4", "starcoder2", "ernie4_5", "qwen3_next"});
   expect(4, {"smollm3", "qwen3_moe", "ernie4_5_moe", "qwen3_5_text"});
-  expect(8, {"mistral", "ministral", "ministral3", "mixtral", "gpt_oss", "glm4_moe", "minimax_m2",
-             "llama4_text", "seed_oss"});
+  expect(8, {"mistral", "ministral", "mixtral", "gpt_oss", "glm4_moe", "minimax_m2", "llama4_text",
+             "seed_oss"});
+  base["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  expect(8, {"ministral3"});
   base["num_attention_heads"] = 4;
   expect(4, {"llama", "olmo2", "granite", "phi3", "afmoe", "hunyuan_v1_dense"});
 }
