@@ -112,9 +112,7 @@ void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mar
 }
 
 PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
-  spec.refuse_other_keys({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  const std::string replacement = spec.text("replacement");
-  if (utf8::count_characters(replacement) != 1) spec.fail("\"replacement\" must be one character");
+  const std::string replacement = spec.character("replacement");
   const std::string scheme = spec.text("prepend_scheme", "always");
   const bool never = scheme == "never", only_first = scheme == "first";
   if (!never && !only_first && scheme != "always")
@@ -167,7 +165,6 @@ void map_bytes_to_alphabet(SectionPieces& pieces) {
 
 // As the last stage, ByteLevel leaves bytes unchanged, because BpeModel reads raw bytes.
 PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last) {
-  spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
   const bool prefix_space = spec.flag("add_prefix_space");
   PreTokenizerStage stage;
   if (spec.flag("use_regex", true))
@@ -190,42 +187,32 @@ Delimiters parse_delimiters(const TokenizerComponentSpec& spec, const std::strin
 }
 
 PreTokenizerStage make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
-  const std::string& type = spec.type();
-  if (type == "Split") {
-    spec.refuse_other_keys({"pattern", "behavior", "invert"});
+  if (spec.is_type("Split", {"pattern", "behavior", "invert"}))
     return make_split_stage(spec.pattern(),
                             {parse_delimiters(spec, spec.text("behavior")), spec.flag("invert")});
-  }
-  if (type == "Metaspace") return make_metaspace(spec);
-  if (type == "ByteLevel") return make_byte_level(spec, last);
-  if (type == "Digits") {
-    spec.refuse_other_keys({"individual_digits"});
+  if (spec.is_metaspace()) return make_metaspace(spec);
+  if (spec.is_byte_level()) return make_byte_level(spec, last);
+  if (spec.is_type("Digits", {"individual_digits"})) {
     const auto behavior =
         spec.flag("individual_digits") ? Delimiters::isolated : Delimiters::contiguous;
     return make_split_stage(make_unicode_class_pattern(unicode::kDigit), {behavior, false, true});
   }
-  if (type == "Punctuation") {
-    spec.refuse_other_keys({"behavior"});
+  if (spec.is_type("Punctuation", {"behavior"})) {
     const auto behavior = parse_delimiters(spec, spec.text("behavior", "Isolated"));
     return make_split_stage(make_unicode_class_pattern(unicode::kPunctuation),
                             {behavior, false, true});
   }
-  if (type == "Whitespace") {
-    spec.refuse_other_keys({});
+  if (spec.is_type("Whitespace"))
     return make_split_stage(make_word_or_punctuation_pattern(), {Delimiters::removed, true});
-  }
-  if (type == "WhitespaceSplit") {
-    spec.refuse_other_keys({});
+  if (spec.is_type("WhitespaceSplit"))
     return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {Delimiters::removed});
-  }
   spec.fail_unknown_type();
 }
 
 // Flattens nested Sequence components into one list of stages.
 void flatten_sequence(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const TokenizerComponentSpec spec(json, "pre_tokenizer", where);
-  if (spec.type() != "Sequence") return out.push_back(&json);
-  spec.refuse_other_keys({"pretokenizers"});
+  if (!spec.is_type("Sequence", {"pretokenizers"})) return out.push_back(&json);
   for (const Json& part : spec.list("pretokenizers")) flatten_sequence(part, where, out);
 }
 
@@ -238,7 +225,7 @@ PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
   for (const Json* part : specs) {
     const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
-    is_byte_level_ = last && spec.type() == "ByteLevel";
+    is_byte_level_ = last && spec.is_byte_level();
     stages_.push_back(make_pre_tokenizer_stage(spec, last));
   }
 }
