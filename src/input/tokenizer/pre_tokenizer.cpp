@@ -71,7 +71,7 @@ void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& p
   pieces.ranges = std::move(ranges);
 }
 
-PreTokenizerStage make_split_stage(const SearchPattern& pattern, SplitRule rule) {
+PreTokenizer make_split_stage(const SearchPattern& pattern, SplitRule rule) {
   const bool separates =
       rule.delimiters == Delimiters::isolated || rule.delimiters == Delimiters::removed;
   const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
@@ -111,7 +111,7 @@ void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mar
   rewrite.replace_by_character(mark, 1);
 }
 
-PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
+PreTokenizer make_metaspace(const TokenizerComponentSpec& spec) {
   const std::string replacement = spec.character("replacement");
   const std::string scheme = spec.text("prepend_scheme", "always");
   const bool never = scheme == "never", only_first = scheme == "first";
@@ -164,9 +164,9 @@ void map_bytes_to_alphabet(SectionPieces& pieces) {
 }
 
 // As the last stage, ByteLevel leaves bytes unchanged, because BpeModel reads raw bytes.
-PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last) {
+PreTokenizer make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   const bool prefix_space = spec.flag("add_prefix_space");
-  PreTokenizerStage stage;
+  PreTokenizer stage;
   if (spec.flag("use_regex", true))
     stage = make_split_stage(*make_builtin_pattern(kGpt2Expression), {});
   stage.apply = [=, split = stage.apply](SectionPieces& pieces) {
@@ -186,7 +186,7 @@ Delimiters parse_delimiters(const TokenizerComponentSpec& spec, const std::strin
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
-PreTokenizerStage make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
+PreTokenizer make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
   if (spec.is_type("Split", {"pattern", "behavior", "invert"}))
     return make_split_stage(spec.pattern(),
                             {parse_delimiters(spec, spec.text("behavior")), spec.flag("invert")});
@@ -218,28 +218,26 @@ void flatten_sequence(const Json& json, const std::string& where, std::vector<co
 
 }  // namespace
 
-PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
-  if (json.is_null()) return;
+PreTokenizer make_pre_tokenizer(const Json& json, const std::string& where) {
   std::vector<const Json*> specs;
-  flatten_sequence(json, where, specs);
+  if (!json.is_null()) flatten_sequence(json, where, specs);
+  PreTokenizer whole;
+  std::vector<PreTokenizer> stages;
   for (const Json* part : specs) {
     const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
-    is_byte_level_ = last && spec.is_byte_level();
-    stages_.push_back(make_pre_tokenizer_stage(spec, last));
+    const auto& stage = stages.emplace_back(make_pre_tokenizer_stage(spec, last));
+    // The first stage that does more than treat both sides of a cut independently decides.
+    if (whole.at_space == CutBehavior::local) whole.at_space = stage.at_space;
+    if (whole.at_mark == CutBehavior::local) whole.at_mark = stage.at_mark;
+    whole.needs_document_start |= stage.needs_document_start;
+    whole.is_byte_level = last && spec.is_byte_level();
   }
-}
-
-bool PreTokenizer::needs_document_start() const {
-  return std::ranges::any_of(stages_, &PreTokenizerStage::needs_document_start);
-}
-
-CutBehavior PreTokenizer::split_behavior_at_cut(SpaceRepresentation space) const {
-  for (const auto& stage : stages_) {
-    const CutBehavior one = space == SpaceRepresentation::as_mark ? stage.at_mark : stage.at_space;
-    if (one != CutBehavior::local) return one;
-  }
-  return CutBehavior::local;
+  whole.breaks_after_ideograph = !stages.empty() && stages.front().breaks_after_ideograph;
+  whole.apply = [stages = std::move(stages)](SectionPieces& pieces) {
+    for (const auto& stage : stages) stage.apply(pieces);
+  };
+  return whole;
 }
 
 }  // namespace qkscope

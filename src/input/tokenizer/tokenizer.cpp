@@ -24,8 +24,8 @@ constexpr std::size_t kBytesPerId = 5;                    // estimated bytes of 
 Encoder::TokenizationPipeline make_tokenization_pipeline(TokenizerFile& file) {
   Encoder::TokenizationPipeline parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
-  parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
-  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.is_byte_level(), file.path);
+  parts.pre_tokenizer = make_pre_tokenizer(file.pre_tokenizer, file.path);
+  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.is_byte_level, file.path);
   const auto add = [&](const AddedToken& token) {
     parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer);
   };

@@ -170,37 +170,22 @@ enum class CutBehavior {
   uncertain,  // unknown: no cut is allowed
 };
 
-struct PreTokenizerStage {
+// A pre-tokenizer, or one stage of it.
+struct PreTokenizer {
   std::function<void(SectionPieces& pieces)> apply;
   CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
   CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
-  // True if the stage always separates an ideograph from the punctuation that follows it.
+  // True if an ideograph is always separated from the punctuation that follows it.
   bool breaks_after_ideograph = false;
   // True if the result depends on whether a piece starts the document, even in normalized text.
   bool needs_document_start = false;
+  // True if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the byte-level
+  // alphabet.
+  bool is_byte_level = false;
 };
 
-class PreTokenizer {
- public:
-  PreTokenizer() = default;
-  PreTokenizer(const Json& spec, const std::string& where);  // null: one piece
-
-  void apply(SectionPieces& pieces) const {
-    for (const auto& stage : stages_) stage.apply(pieces);
-  }
-  // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
-  // byte-level alphabet.
-  bool is_byte_level() const { return is_byte_level_; }
-  bool needs_document_start() const;
-  CutBehavior split_behavior_at_cut(SpaceRepresentation space) const;
-  bool breaks_after_ideograph() const {
-    return !stages_.empty() && stages_.front().breaks_after_ideograph;
-  }
-
- private:
-  std::vector<PreTokenizerStage> stages_;
-  bool is_byte_level_ = false;
-};
+// If `spec` is JSON null, the section stays one piece. Error messages start with `where`.
+PreTokenizer make_pre_tokenizer(const Json& spec, const std::string& where);
 
 // ---- Post-processor: adds special tokens and trims offsets
 
