@@ -180,7 +180,7 @@ void Encoder::add_token(const EncodeRequest& job, std::int32_t id, ByteRange sou
                         std::string_view string) {
   job.tokens.ids.push_back(id);
   if (!job.with_sources) return;
-  job.tokens.sources.push_back(source);
+  job.tokens.offsets.push_back({source.begin, source.end});
   job.tokens.strings.emplace_back(string);
 }
 

@@ -25,7 +25,7 @@ bool starts_with_white_space(const char* at) {
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
-void trim(PostProcessor::EncodedTokens& tokens, bool prefix_space) {
+void trim(EncodedTokens& tokens, bool prefix_space) {
   for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
     const std::string& text = tokens.strings[i];
     auto& [begin, end] = tokens.offsets[i];

@@ -191,6 +191,13 @@ PreTokenizer make_pre_tokenizer(const Json& spec, const std::string& where);
 
 class TokenizerComponentSpec;
 
+// Offsets count bytes of the document in the encoder and characters from the post-processor on.
+struct EncodedTokens {
+  std::vector<std::int32_t> ids;
+  std::vector<TokenOffset> offsets;  // one per id if requested, else empty
+  std::vector<std::string> strings;  // like offsets; needed for trimming
+};
+
 class PostProcessor {
  public:
   PostProcessor() = default;
@@ -201,11 +208,6 @@ class PostProcessor {
 
   std::int64_t added_token_count() const;
 
-  struct EncodedTokens {
-    std::vector<std::int32_t> ids;
-    std::vector<TokenOffset> offsets;  // empty, or one per id
-    std::vector<std::string> strings;  // like offsets; needed for trimming
-  };
   void apply(EncodedTokens& tokens, bool add_special) const;
 
  private:
