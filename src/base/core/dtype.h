@@ -12,6 +12,10 @@ namespace qkscope {
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
+// Names in a PyTorch pickle ("torch.FloatStorage"). Returns nullopt for any other name.
+std::string_view torch_storage_name(DType dtype);
+std::optional<DType> dtype_from_torch_storage(std::string_view name);
+
 // Parses float16, fp16, bfloat16, bf16, float32 or fp32. Returns nullopt for any other name.
 std::optional<DType> compute_dtype_from_name(std::string_view name);
 

@@ -20,26 +20,33 @@ struct DTypeInfo {
   std::size_t size;
   std::string_view name;
   std::string_view safetensors;
+  std::string_view torch_storage;  // "" for types that PyTorch files never have
 };
 
 constexpr std::array kTypes = {
-    DTypeInfo{DType::f32, 4, "float32", "F32"},
-    DTypeInfo{DType::f16, 2, "float16", "F16"},
-    DTypeInfo{DType::bf16, 2, "bfloat16", "BF16"},
-    DTypeInfo{DType::f8_e4m3, 1, "float8_e4m3", "F8_E4M3"},
-    DTypeInfo{DType::f64, 8, "float64", "F64"},
-    DTypeInfo{DType::i64, 8, "int64", "I64"},
-    DTypeInfo{DType::i32, 4, "int32", "I32"},
-    DTypeInfo{DType::i16, 2, "int16", "I16"},
-    DTypeInfo{DType::i8, 1, "int8", "I8"},
-    DTypeInfo{DType::u8, 1, "uint8", "U8"},
-    DTypeInfo{DType::boolean, 1, "bool", "BOOL"},
+    DTypeInfo{DType::f32, 4, "float32", "F32", "torch.FloatStorage"},
+    DTypeInfo{DType::f16, 2, "float16", "F16", "torch.HalfStorage"},
+    DTypeInfo{DType::bf16, 2, "bfloat16", "BF16", "torch.BFloat16Storage"},
+    DTypeInfo{DType::f8_e4m3, 1, "float8_e4m3", "F8_E4M3", ""},
+    DTypeInfo{DType::f64, 8, "float64", "F64", "torch.DoubleStorage"},
+    DTypeInfo{DType::i64, 8, "int64", "I64", "torch.LongStorage"},
+    DTypeInfo{DType::i32, 4, "int32", "I32", "torch.IntStorage"},
+    DTypeInfo{DType::i16, 2, "int16", "I16", "torch.ShortStorage"},
+    DTypeInfo{DType::i8, 1, "int8", "I8", "torch.CharStorage"},
+    DTypeInfo{DType::u8, 1, "uint8", "U8", "torch.ByteStorage"},
+    DTypeInfo{DType::boolean, 1, "bool", "BOOL", "torch.BoolStorage"},
 };
 
 const DTypeInfo& find_dtype_info(DType dtype) {
   for (const auto& type : kTypes)
     if (type.dtype == dtype) return type;
   assertion_failed("known dtype", __FILE__, __LINE__);
+}
+
+std::optional<DType> find_dtype(std::string_view DTypeInfo::*field, std::string_view name) {
+  for (const auto& type : kTypes)
+    if (type.*field == name && !name.empty()) return type.dtype;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -53,6 +60,9 @@ std::string_view dtype_name(DType dtype) {
 std::string_view safetensors_name(DType dtype) {
   return find_dtype_info(dtype).safetensors;
 }
+std::string_view torch_storage_name(DType dtype) {
+  return find_dtype_info(dtype).torch_storage;
+}
 
 bool is_floating(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 ||
@@ -60,9 +70,10 @@ bool is_floating(DType dtype) {
 }
 
 std::optional<DType> dtype_from_safetensors(std::string_view name) {
-  for (const auto& type : kTypes)
-    if (type.safetensors == name) return type.dtype;
-  return std::nullopt;
+  return find_dtype(&DTypeInfo::safetensors, name);
+}
+std::optional<DType> dtype_from_torch_storage(std::string_view name) {
+  return find_dtype(&DTypeInfo::torch_storage, name);
 }
 
 std::optional<DType> compute_dtype_from_name(std::string_view name) {

@@ -53,26 +53,24 @@ constexpr std::chrono::microseconds kSpinTime{50};
 class Pool {
  public:
   // Starts fewer worker threads if the system refuses some; the calling thread always takes part.
-  explicit Pool(int threads) {
+  // Delegates to Pool(), so that ~Pool() joins the threads if logging throws.
+  explicit Pool(int threads) : Pool() {
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {
       while (this->threads() < threads) workers_.emplace_back([this] { run_worker_loop(); });
     } catch (const std::exception& error) {
-      warn_about_missing_threads(threads, error.what());
+      log::warn("only {} of {} threads could be started ({}); going on with those", this->threads(),
+                threads, error.what());
     }
   }
 
-  ~Pool() { stop(); }
-
-  // Joins all threads.
-  void stop() {
+  ~Pool() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     wake_.notify_all();
     for (auto& worker : workers_) worker.join();
-    workers_.clear();
   }
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
@@ -97,22 +95,12 @@ class Pool {
   }
 
  private:
+  Pool() = default;
+
   struct Job {
     const std::function<void(std::int64_t)>* body;
     std::int64_t count;
   };
-
-  // Joins the threads if logging throws (no memory): the constructor calls this function, so
-  // ~Pool() does not run, and destroying a joinable std::thread would call std::terminate().
-  void warn_about_missing_threads(int wanted, const char* reason) {
-    try {
-      log::warn("only {} of {} threads could be started ({}); going on with those", threads(),
-                wanted, reason);
-    } catch (...) {
-      stop();
-      throw;
-    }
-  }
 
   void run_worker_loop() {
     std::uint64_t seen = 0;
@@ -178,24 +166,21 @@ struct PoolHolder {
   std::mutex mutex;
   std::shared_ptr<Pool> pool;
   int wanted = 0;  // threads; 0: one per core
-
-  PoolHolder();
 };
 
 PoolHolder& pool_holder() {
-  static auto* holder = new PoolHolder;  // never destroyed: threads may compute at process exit
+  static auto* holder = [] {
+    pthread_atfork([] { pool_holder().mutex.lock(); }, [] { pool_holder().mutex.unlock(); },
+                   [] {
+                     auto& inherited = pool_holder();
+                     // Leaked: the threads exist only in the parent.
+                     new std::shared_ptr<Pool>(std::move(inherited.pool));
+                     inherited.mutex.unlock();
+                     inside_parallel_for = false;
+                   });
+    return new PoolHolder;  // never destroyed: threads may compute at process exit
+  }();
   return *holder;
-}
-
-PoolHolder::PoolHolder() {
-  pthread_atfork([] { pool_holder().mutex.lock(); }, [] { pool_holder().mutex.unlock(); },
-                 [] {
-                   auto& inherited = pool_holder();
-                   new std::shared_ptr<Pool>(
-                       std::move(inherited.pool));  // leaked: the threads exist only in the parent
-                   inherited.mutex.unlock();
-                   inside_parallel_for = false;
-                 });
 }
 
 std::shared_ptr<Pool> pool() {

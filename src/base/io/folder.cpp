@@ -8,7 +8,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/core/error.h"
@@ -20,13 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-
-// Returns the file type bits (S_IFMT) of an entry, not following links; 0 for no entry.
-mode_t file_type_of_entry(int folder, const std::string& name) {
-  struct stat status = {};
-  if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
-  return status.st_mode & S_IFMT;
-}
 
 }  // namespace
 
@@ -100,16 +92,10 @@ std::vector<std::string> OpenFolder::names() const {
   return names;
 }
 
-bool OpenFolder::has(const std::string& name) const {
-  return file_type_of_entry(folder_.number(), name) != 0;
-}
-
-bool OpenFolder::has_folder(const std::string& name) const {
-  return file_type_of_entry(folder_.number(), name) == S_IFDIR;
-}
-
-bool OpenFolder::has_link(const std::string& name) const {
-  return file_type_of_entry(folder_.number(), name) == S_IFLNK;
+mode_t OpenFolder::mode_of(const std::string& name) const {
+  struct stat status = {};
+  const bool exists = ::fstatat(folder_.number(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  return exists ? status.st_mode : 0;
 }
 
 OpenFolder OpenFolder::folder(const std::string& name) const {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include "base/io/output_file.h"
 
 namespace qkscope {
@@ -37,9 +39,9 @@ class OpenFolder {
 
   // Sorted names of all entries.
   std::vector<std::string> names() const;
-  bool has(const std::string& name) const;
-  bool has_folder(const std::string& name) const;  // a folder, not a link to one
-  bool has_link(const std::string& name) const;
+  bool has(const std::string& name) const { return mode_of(name) != 0; }
+  bool has_folder(const std::string& name) const { return S_ISDIR(mode_of(name)); }  // not a link
+  bool has_link(const std::string& name) const { return S_ISLNK(mode_of(name)); }
 
   // Opens a subfolder. Throws a bad-input error if the entry is a link or not a folder.
   OpenFolder folder(const std::string& name) const;
@@ -62,6 +64,8 @@ class OpenFolder {
   OpenFolder(std::string path, FileDescriptor folder)
       : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
+  // st_mode of an entry, of the link itself if it is one; 0 if there is no such entry.
+  mode_t mode_of(const std::string& name) const;
 
   std::string path_;
   FileDescriptor folder_;

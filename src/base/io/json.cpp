@@ -1,7 +1,6 @@
 #include "base/io/json.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 #include <vector>
 
@@ -24,37 +23,16 @@ std::string format_line_and_column(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, column);
 }
 
-// Parser callback that rejects deep nesting, too many values and, on request, duplicate keys.
-class ParseLimits {
- public:
-  ParseLimits(const std::string& where, RepeatedKeyPolicy repeated)
-      : where_(where), repeated_(repeated) {}
-
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where_, kMaxDepth);
-    if (++events_ > kMaxValues) bad_input("{}: JSON of more than {} values", where_, kMaxValues);
-    if (repeated_ == RepeatedKeyPolicy::refuse) check_repeated_keys(event, parsed);
-    return true;
-  }
-
- private:
-  void check_repeated_keys(Json::parse_event_t event, const Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      keys_.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys_.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second)
-        bad_input("{}: the key {} appears twice in one object", where_, quote_text(key));
-    }
-  }
-
-  const std::string& where_;
-  RepeatedKeyPolicy repeated_;
-  std::int64_t events_ = 0;
-  std::vector<std::set<std::string>> keys_;  // one set per open object
-};
+// Refuses a key that its object already has. `keys` holds one set per open object.
+void check_repeated_keys(Json::parse_event_t event, const Json& parsed, const std::string& where,
+                         std::vector<std::set<std::string>>& keys) {
+  if (event == Json::parse_event_t::object_start) keys.emplace_back();
+  if (event == Json::parse_event_t::object_end) keys.pop_back();
+  if (event != Json::parse_event_t::key) return;
+  const auto& key = parsed.get_ref<const std::string&>();
+  if (!keys.back().insert(key).second)
+    bad_input("{}: the key {} appears twice in one object", where, quote_text(key));
+}
 
 }  // namespace
 
@@ -66,9 +44,16 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeyPoli
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     bad_input("{}: not valid JSON at {}: a zero byte", where,
               format_line_and_column(text, zero + 1));
-  ParseLimits limits(where, repeated);
+  std::int64_t events = 0;
+  std::vector<std::set<std::string>> keys;
+  const auto check_limits = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where, kMaxDepth);
+    if (++events > kMaxValues) bad_input("{}: JSON of more than {} values", where, kMaxValues);
+    if (repeated == RepeatedKeyPolicy::refuse) check_repeated_keys(event, parsed, where, keys);
+    return true;
+  };
   try {
-    return Json::parse(text, std::ref(limits));
+    return Json::parse(text, check_limits);
   } catch (const Json::parse_error& error) {
     std::string reason = error.what();  // "[json.exception.parse_error.101] parse error ...: why"
     reason.erase(0, reason.find(": ") + 2);

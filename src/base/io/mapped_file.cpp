@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -101,30 +100,17 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (!file.is_open()) system_error("open", path, errno);
   struct stat status = {};
   if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
-  size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ == 0) return;  // mmap refuses a length of 0
-  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return;  // mmap refuses a length of 0
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.number(), 0);
   if (address == MAP_FAILED) system_error("map", path, errno);
-  data_ = static_cast<const std::byte*>(address);
+  data_ = {static_cast<const std::byte*>(address), Unmap{size}};
   register_file_mapping(bytes(), path_);
 }
 
-MappedFile::~MappedFile() {
-  if (data_ == nullptr) return;
-  unregister_file_mapping(data_);
-  ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
+void MappedFile::Unmap::operator()(const std::byte* data) const {
+  unregister_file_mapping(data);
+  ::munmap(const_cast<std::byte*>(data), size);
 }
 
 void report_truncated_mappings() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,18 +15,20 @@ class MappedFile {
   MappedFile() = default;
   // Maps the whole file. Throws a bad-input error if the path is missing or not a regular file.
   explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
 
   const std::string& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), data_.get_deleter().size}; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(data_.get()), data_.get_deleter().size};
+  }
 
  private:
+  struct Unmap {
+    std::size_t size;  // bytes; std::unique_ptr makes it 0 where nothing is mapped
+    void operator()(const std::byte* data) const;
+  };
   std::string path_;
-  const std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  std::unique_ptr<const std::byte, Unmap> data_;
 };
 
 // Returns how many more files this process may open: ulimit -n minus the open descriptors.

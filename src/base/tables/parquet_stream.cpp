@@ -21,14 +21,6 @@ namespace {
 
 using Column = Table::Column;
 
-// Calls function(a, b) for each pair of value vectors of two columns of the same type.
-template <typename Other, typename Function>
-void for_each_value_vector(Column& a, Other& b, const Function& function) {
-  function(a.integers, b.integers);
-  function(a.reals, b.reals);
-  function(a.texts, b.texts);
-}
-
 // Returns the schema of the stacked files: a text column named `column`, then the union of the
 // columns of all files, matched by name.
 std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
@@ -83,12 +75,12 @@ std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& rea
 // An open Parquet file. `path` is the name in error messages, `file` the path on disk.
 struct ParquetOutput {
   ParquetOutput(std::string name, const std::string& file)
-      : path(std::move(name)), stream(unwrap_result(arrow::io::FileOutputStream::Open(file))) {}
+      : path(std::move(name)), stream(unwrap(arrow::io::FileOutputStream::Open(file))) {}
 
   void write_schema(const arrow::Schema& schema, bool keeps_types = false) {
     parquet::ArrowWriterProperties::Builder builder;
     if (keeps_types) builder.store_schema();
-    writer = unwrap_result(parquet::arrow::FileWriter::Open(
+    writer = unwrap(parquet::arrow::FileWriter::Open(
         schema, table_memory_pool(), stream, parquet_writer_properties(schema), builder.build()));
   }
   void append(const arrow::Table& rows) const {
@@ -103,9 +95,8 @@ struct ParquetOutput {
     check_arrow(status, "writing " + path, ErrorKind::failure);
   }
   template <typename T>
-  T unwrap_result(arrow::Result<T> result) const {
-    check(result.status());
-    return std::move(result).ValueUnsafe();
+  T unwrap(arrow::Result<T> result) const {
+    return value_or_throw(std::move(result), "writing " + path, ErrorKind::failure);
   }
 
   std::string path;
@@ -181,45 +172,33 @@ TableFileAppender::TableFileAppender(std::string path, bool csv) : path_(std::mo
 }
 
 bool TableFileAppender::append(std::vector<Column> part) {
-  const bool first = !std::exchange(begun_, true);
-  if (first)
-    for (const auto& column : part) waiting_.push_back({column.name, column.type, {}, {}, {}});
-  if (!same_columns(waiting_, part)) return false;
   const Table table(std::move(part));
+  const auto rows = to_arrow_table(table);
+  if (waiting_ && !waiting_->schema()->Equals(*rows->schema())) return false;
   if (csv_) {
     const auto text = table.to_csv();
-    csv_->write(std::string_view(text).substr(first ? 0 : text.find('\n') + 1));
+    csv_->write(std::string_view(text).substr(waiting_ ? text.find('\n') + 1 : 0));
   }
-  for (std::size_t i = 0; i < waiting_.size(); ++i)
-    for_each_value_vector(waiting_[i], table.columns()[i], [](auto& all, const auto& more) {
-      all.insert(all.end(), more.begin(), more.end());
-    });
-  rows_ += table.rows();
-  while (rows_ >= kTableRowGroup) write_row_group(kTableRowGroup);
+  waiting_ = !waiting_ ? rows
+                       : value_or_throw(arrow::ConcatenateTables({waiting_, rows}),
+                                        "writing " + path_, ErrorKind::failure);
+  while (waiting_->num_rows() >= kTableRowGroup) write_row_group(kTableRowGroup);
   return true;
 }
 
-// Writes the first `rows` buffered rows as a row group.
+// Writes the first `rows` waiting rows as a row group.
 void TableFileAppender::write_row_group(std::int64_t rows) {
-  std::vector<Column> group;
-  group.reserve(waiting_.size());
-  for (auto& column : waiting_) {
-    group.push_back({column.name, column.type, {}, {}, {}});
-    for_each_value_vector(column, group.back(), [&](auto& from, auto& to) {
-      const auto end = from.begin() + std::min<std::ptrdiff_t>(rows, std::ssize(from));
-      to.assign(std::make_move_iterator(from.begin()), std::make_move_iterator(end));
-      from.erase(from.begin(), end);
-    });
-  }
-  const auto table = to_arrow_table(Table(std::move(group)));
+  const auto group = value_or_throw(waiting_->Slice(0, rows)->CombineChunks(table_memory_pool()),
+                                    "writing " + path_, ErrorKind::failure);
   if (!parquet_)
-    parquet_ = std::make_unique<AtomicParquetFile>(path_ + ".parquet", *table->schema());
-  parquet_->append(*table);
-  rows_ -= rows;
+    parquet_ = std::make_unique<AtomicParquetFile>(path_ + ".parquet", *group->schema());
+  parquet_->append(*group);
+  waiting_ = waiting_->Slice(rows);
 }
 
 void TableFileAppender::finish() {
-  if (rows_ > 0 || !parquet_) write_row_group(rows_);
+  if (!waiting_) waiting_ = to_arrow_table(Table());
+  if (waiting_->num_rows() > 0 || !parquet_) write_row_group(waiting_->num_rows());
   if (csv_) csv_->commit();
   parquet_->finish();
 }

@@ -85,9 +85,7 @@ class TableFileAppender {
   std::string path_;
   std::optional<OutputFile> csv_;
   std::unique_ptr<AtomicParquetFile> parquet_;
-  std::vector<Table::Column> waiting_;  // rows not yet written, less than a row group
-  std::int64_t rows_ = 0;               // number of rows in waiting_
-  bool begun_ = false;
+  std::shared_ptr<arrow::Table> waiting_;  // rows not yet written; null before the first part
 };
 
 struct NamedTableFile {

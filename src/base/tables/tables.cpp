@@ -1,6 +1,5 @@
 #include "qkscope/tables.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>

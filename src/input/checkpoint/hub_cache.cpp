@@ -78,11 +78,29 @@ std::vector<std::string> matching_commits(const fs::path& repository, const std:
   return commits;
 }
 
-// Returns the snapshot folder of a revision. Throws a bad-input error if it is not cached.
-std::string find_snapshot(const RepositoryName& repository, const std::string& revision) {
-  const auto& id = repository.id;
-  const fs::path folder = repository_cache_folder(repository.kind, id);
-  const auto download = download_command(repository.kind, id, revision);
+// Suggests the cached model id that is closest to a misspelled one.
+std::string suggest_model(const std::string& id, const fs::path& cache) {
+  std::vector<std::string> ids;
+  for (const auto& name : folders_in(cache))
+    if (const auto found = parse_cache_folder_name(name);
+        found && found->kind == RepositoryKind::model)
+      ids.push_back(found->id);
+  const auto near = closest_spelling(id, ids);
+  return near.empty() ? "" : fmt::format(" (the cache holds {})", near);
+}
+
+// Returns the snapshot folder of a revision. Throws a bad-input error if it is not cached; the
+// error says `what_is_missing` if the cache has no revision of the repository.
+std::string find_snapshot(RepositoryKind kind, const std::string& id, const std::string& revision,
+                          const char* what_is_missing) {
+  const fs::path folder = repository_cache_folder(kind, id);
+  const auto download = download_command(kind, id, revision);
+  if (!is_folder(folder))
+    bad_input(
+        "{}: {} in the Hugging Face cache: looked for {}{}; download it with '{}', or set HF_HOME "
+        "or HF_HUB_CACHE to the cache that has it",
+        id, what_is_missing, folder.string(),
+        kind == RepositoryKind::model ? suggest_model(id, folder.parent_path()) : "", download);
   const auto path_of = [&](const std::string& commit) {
     return (folder / "snapshots" / commit).string();
   };
@@ -109,17 +127,6 @@ std::string find_snapshot(const RepositoryName& repository, const std::string& r
       "it with '{}'",
       id, quote_text(revision), (folder / "refs" / revision).string(), path_of(revision),
       revisions_in(folder), download);
-}
-
-// Suggests the cached model id that is closest to a misspelled one.
-std::string suggest_model(const std::string& id, const fs::path& cache) {
-  std::vector<std::string> ids;
-  for (const auto& name : folders_in(cache))
-    if (const auto found = parse_cache_folder_name(name);
-        found && found->kind == RepositoryKind::model)
-      ids.push_back(found->id);
-  const auto near = closest_spelling(id, ids);
-  return near.empty() ? "" : fmt::format(" (the cache holds {})", near);
 }
 
 }  // namespace
@@ -225,25 +232,13 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
   if (!is_revision(wanted))
     bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
               quote_text(wanted));
-  const fs::path folder = repository_cache_folder(RepositoryKind::model, id);
-  if (!is_folder(folder))
-    bad_input(
-        "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
-        "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
-        id, folder.string(), suggest_model(id, folder.parent_path()),
-        download_command(RepositoryKind::model, id, wanted));
-  return find_snapshot({RepositoryKind::model, id}, wanted);
+  return find_snapshot(RepositoryKind::model, id, wanted, "neither a local folder nor a model");
 }
 
 std::string resolve_dataset(const std::string& path_or_id) {
   if (path_exists(path_or_id) || !is_repository_id(path_or_id)) return path_or_id;
-  const fs::path folder = repository_cache_folder(RepositoryKind::dataset, path_or_id);
-  if (!is_folder(folder))
-    bad_input(
-        "{}: no such file or folder, and no such dataset in the Hugging Face cache: looked for {}; "
-        "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
-        path_or_id, folder.string(), download_command(RepositoryKind::dataset, path_or_id, "main"));
-  return find_snapshot({RepositoryKind::dataset, path_or_id}, "main");
+  return find_snapshot(RepositoryKind::dataset, path_or_id, "main",
+                       "no such file or folder, and no such dataset");
 }
 
 }  // namespace qkscope

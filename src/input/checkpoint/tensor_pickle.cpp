@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"
@@ -14,22 +15,6 @@
 namespace qkscope {
 namespace {
 
-struct PickleStorageType {
-  std::string_view global;
-  DType dtype;
-};
-constexpr std::array kStorages = {
-    PickleStorageType{"torch.FloatStorage", DType::f32},
-    PickleStorageType{"torch.HalfStorage", DType::f16},
-    PickleStorageType{"torch.BFloat16Storage", DType::bf16},
-    PickleStorageType{"torch.DoubleStorage", DType::f64},
-    PickleStorageType{"torch.LongStorage", DType::i64},
-    PickleStorageType{"torch.IntStorage", DType::i32},
-    PickleStorageType{"torch.ShortStorage", DType::i16},
-    PickleStorageType{"torch.CharStorage", DType::i8},
-    PickleStorageType{"torch.ByteStorage", DType::u8},
-    PickleStorageType{"torch.BoolStorage", DType::boolean},
-};
 constexpr std::string_view kDictionary = "collections.OrderedDict";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
@@ -40,11 +25,6 @@ constexpr std::size_t kLeastValueLimit = std::size_t{1} << 17;
 constexpr std::size_t kBytesPerValue = 2;
 constexpr std::size_t kMaxRank = 16;         // dimensions of a tensor
 constexpr std::size_t kMaxStorageName = 64;  // bytes; PyTorch counts: "0", "1", ...
-
-const PickleStorageType* find_storage(std::string_view global) {
-  const auto* found = std::ranges::find(kStorages, global, &PickleStorageType::global);
-  return found == kStorages.end() ? nullptr : found;
-}
 
 enum class ValueKind { mark, none, number, text, global, tuple, dictionary, list, storage, tensor };
 
@@ -190,10 +170,9 @@ class Unpickler {
   void push_known_global(std::string_view name) {
     for (const auto known : {kDictionary, kTensor, kParameter})
       if (name == known) return push({.kind = ValueKind::global, .text = known});
-    const auto* storage = find_storage(name);
-    if (storage == nullptr)
-      fail("global {} is none that tensors need, and could be code", quote_text(name));
-    push({.kind = ValueKind::global, .text = storage->global});
+    const auto dtype = dtype_from_torch_storage(name);
+    if (!dtype) fail("global {} is none that tensors need, and could be code", quote_text(name));
+    push({.kind = ValueKind::global, .text = torch_storage_name(*dtype)});
   }
   void push_dictionary() {
     push({.kind = ValueKind::dictionary, .dictionary = std::make_shared<PickleDictionary>()});
@@ -248,14 +227,14 @@ class Unpickler {
   void push_storage(const PickleValue& id) {
     const auto& parts = tuple_items(id, 5);
     if (parts[0].text != "storage") fail("a persistent object is none that tensors need");
-    const auto* storage = find_storage(parts[1].text);
-    if (storage == nullptr) fail("a storage of {} is not supported", quote_text(parts[1].text));
+    const auto dtype = dtype_from_torch_storage(parts[1].text);
+    if (!dtype) fail("a storage of {} is not supported", quote_text(parts[1].text));
     require_kind(parts[2], ValueKind::text);
     if (parts[2].text.size() > kMaxStorageName)
       fail("a storage has a name of {} bytes", parts[2].text.size());
     PickledTensor tensor;
     tensor.storage = parts[2].text;
-    tensor.dtype = storage->dtype;
+    tensor.dtype = *dtype;
     push_tensor_value(ValueKind::storage, std::move(tensor));
   }
 

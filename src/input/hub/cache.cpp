@@ -67,11 +67,15 @@ CachedEntry describe_repository(const RepositoryName& name, const fs::path& fold
   return entry;
 }
 
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) system_error("remove", path.string(), error.value());
+}
+
 std::uint64_t remove_file(const fs::path& path) {
   const auto bytes = fs::is_symlink(path) ? 0 : file_size_or_zero(path);
-  std::error_code error;
-  fs::remove(path, error);
-  if (error) system_error("remove", path.string(), error.value());
+  remove_tree(path);
   return bytes;
 }
 
@@ -92,12 +96,6 @@ std::uint64_t remove_files(const fs::path& repository, const std::string& commit
     if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(repository / "blobs" / blob);
   }
   return bytes;
-}
-
-void remove_folder(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) system_error("remove", path.string(), error.value());
 }
 
 fs::path require_cached_folder(const RepositoryName& repository) {
@@ -174,9 +172,9 @@ std::uint64_t remove_repository(const RepositoryName& repository) {
   return translate_exceptions([&] {
     const auto folder = require_cached_folder(repository);
     const auto bytes = describe_repository(repository, folder).bytes;
-    remove_folder(folder / "refs");  // refs first, so that a partial removal does not look complete
-    remove_folder(folder);
-    remove_folder(folder.parent_path() / ".locks" / folder.filename());
+    remove_tree(folder / "refs");  // refs first, so that a partial removal does not look complete
+    remove_tree(folder);
+    remove_tree(folder.parent_path() / ".locks" / folder.filename());
     return bytes;
   });
 }
@@ -193,7 +191,7 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
       if (target == commit) remove_file(folder / "refs" / name);
     remove_file(folder / "trees" / (commit + ".json"));
     const auto bytes = remove_files(folder, commit, [](const std::string&) { return true; });
-    remove_folder(folder / "snapshots" / commit);
+    remove_tree(folder / "snapshots" / commit);
     return bytes;
   });
 }

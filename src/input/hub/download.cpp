@@ -33,13 +33,6 @@ Digest new_digest(const RemoteFile& file) {
                              : Digest(Digest::HashAlgorithm::sha256);
 }
 
-HttpResponse make_transient_failure(const std::string& why) {
-  HttpResponse response;
-  response.fault = why;
-  response.transient = true;
-  return response;
-}
-
 // The file BLOB.incomplete with the running hash of its content.
 class PartialFile {
  public:
@@ -121,10 +114,11 @@ struct BlobDownload {
       if (partial.size() > before && !response.too_slow) backoff.reset_tries();
       if (response.status == 416) {  // the server rejects the range
         partial.restart();
-        response = make_transient_failure("the server cannot continue the file");
+        response = {.fault = "the server cannot continue the file", .transient = true};
       } else if (response.ok()) {
-        response = make_transient_failure(
-            fmt::format("the file ended after {} of {} bytes", partial.size(), file.size));
+        response = {
+            .fault = fmt::format("the file ended after {} of {} bytes", partial.size(), file.size),
+            .transient = true};
       }
       if (backoff.wait_before_retry(response)) continue;
       if (client.stop_flag() != nullptr && client.stop_flag()->load())

@@ -92,15 +92,14 @@ FileChoice checkpoint_files(bool weights) {
   };
 }
 
-FileChoice tokenizer_files() {
-  return [](const Paths& paths, const FileReader&, const std::string& where) {
-    if (!lists_path(paths, kTokenizer))
-      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
-                format_name_list(paths));
-    Paths chosen;
-    add_tokenizer(paths, chosen);
-    return std::optional(chosen);
-  };
+std::optional<Paths> choose_tokenizer_files(const Paths& paths, const FileReader&,
+                                            const std::string& where) {
+  if (!lists_path(paths, kTokenizer))
+    bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
+              format_name_list(paths));
+  Paths chosen;
+  add_tokenizer(paths, chosen);
+  return chosen;
 }
 
 class RevisionFetcher {
@@ -336,7 +335,7 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
 std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    return fetch_model(name_or_path, "", tokenizer_files(), options);
+    return fetch_model(name_or_path, "", choose_tokenizer_files, options);
   });
 }
 

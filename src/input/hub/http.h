@@ -62,10 +62,10 @@ struct FileSlice {
 };
 
 struct HttpResponse {
-  int status = 0;                              // 0: the connection failed, see `fault`
-  std::map<std::string, std::string> headers;  // names in lower case
-  std::string body;                            // only if no sink consumed the body
-  std::string fault;                           // reason of a connection failure
+  int status = 0;                                   // 0: the connection failed, see `fault`
+  std::map<std::string, std::string> headers = {};  // names in lower case
+  std::string body = {};                            // only if no sink consumed the body
+  std::string fault = {};                           // reason of a connection failure
   bool too_slow = false;   // the transfer was aborted because it was below the least speed
   bool transient = false;  // the fault may disappear on retry
 

@@ -74,7 +74,6 @@ struct RequestState {
   std::uint64_t upload_left = 0;
   std::exception_ptr error = {};
   Clock::time_point start = Clock::now();
-  bool too_slow = false;
 };
 
 void read_status(RequestState& state) {
@@ -140,8 +139,8 @@ int check_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl
   const auto* stop = state.request.stop;
   const auto allowed =
       state.request.stall_seconds + static_cast<double>(received + sent) / kLeastBytesPerSecond;
-  state.too_slow = seconds_since(state.start) > allowed;
-  return state.too_slow || (stop != nullptr && stop->load()) ? 1 : 0;
+  state.response.too_slow = seconds_since(state.start) > allowed;
+  return state.response.too_slow || (stop != nullptr && stop->load()) ? 1 : 0;
 }
 
 // libcurl calls this seek callback to restart an upload that has already begun.
@@ -155,11 +154,10 @@ int rewind_body(void* user, curl_off_t offset, int origin) {
 }
 
 const std::string& trusted_certificates() {
-  const auto& file = fork_safe_static([] {
+  return fork_safe_static([] {
     const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
     return certificates_file(own == nullptr ? "" : own);
   });
-  return file;
 }
 
 void set_security(CURL* handle, const HttpRequest& request) {
@@ -284,10 +282,10 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
     state.response.fault += certificates_advice();
   state.response.transient = is_transient_curl_error(code);
-  if (code == CURLE_ABORTED_BY_CALLBACK && state.too_slow) {
+  if (code == CURLE_ABORTED_BY_CALLBACK && state.response.too_slow) {
     state.response.fault = fmt::format("slower than {} bytes per second over {:.0f} seconds",
                                        kLeastBytesPerSecond, seconds_since(state.start));
-    state.response.transient = state.response.too_slow = true;
+    state.response.transient = true;
   }
   return std::move(state.response);
 }

@@ -82,14 +82,12 @@ void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
 
 [[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
                                    const std::string& revision) {
-  auto branches = fetch_branches(client, repository);
+  const auto branches = fetch_branches(client, repository);
   const auto near = closest_spelling(revision, branches);
-  const auto more = branches.size() > kListed ? branches.size() - kListed : 0;
-  branches.resize(branches.size() - more);
-  bad_input("{} {}: the Hub has no revision {}{}; its branches: {}{}", repository.kind_name(),
+  bad_input("{} {}: the Hub has no revision {}{}; its branches: {}", repository.kind_name(),
             repository.id, quote_text(revision),
-            near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(branches, ", "),
-            more > 0 ? fmt::format(" and {} more", more) : "");
+            near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
+            branches.empty() ? "" : format_name_list(branches, kListed));
 }
 
 std::string cached_tree_path(const std::string& repository_cache_folder,

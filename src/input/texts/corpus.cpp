@@ -100,6 +100,25 @@ RecordReaderPointer read_plain_text(std::string_view text, const std::string& wh
   return reader;
 }
 
+// Opens a file according to its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
+RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
+  // Readers of the formats in kDataEndings in the same order, except for the first one, Parquet.
+  constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
+                                       read_plain_text};
+  static_assert(kTextReaders.size() + 1 == kDataEndings.size());
+  const auto ending = std::ranges::find_if(
+      kDataEndings, [&](std::string_view known) { return path.ends_with(known); });
+  if (ending == kDataEndings.end())
+    bad_input("{}: what kind of file is this? Known are .parquet, .jsonl, .json, .csv and .txt",
+              path);
+  if (ending == kDataEndings.begin()) return open_parquet_records(path, columns);
+  const auto format = static_cast<std::size_t>(ending - kDataEndings.begin()) - 1;
+  auto file = std::make_shared<const MappedFile>(path);
+  auto reader = kTextReaders[format](file->text(), path, columns);
+  reader->mapped_file = std::move(file);
+  return reader;
+}
+
 class FileCorpus : public Corpus {
  public:
   explicit FileCorpus(const CorpusOptions& options)
@@ -202,24 +221,6 @@ ExampleId ExampleId::from_digits(std::string text) {
 
 std::int64_t example_key(const ExampleId& id) {
   return id.integer ? *id.integer : static_cast<std::int64_t>(blake2b_64(id.text));
-}
-
-RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
-  // Readers of the formats in kDataEndings in the same order, except for the first one, Parquet.
-  constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
-                                       read_plain_text};
-  static_assert(kTextReaders.size() + 1 == kDataEndings.size());
-  const auto ending = std::ranges::find_if(
-      kDataEndings, [&](std::string_view known) { return path.ends_with(known); });
-  if (ending == kDataEndings.end())
-    bad_input("{}: what kind of file is this? Known are .parquet, .jsonl, .json, .csv and .txt",
-              path);
-  if (ending == kDataEndings.begin()) return open_parquet_records(path, columns);
-  const auto format = static_cast<std::size_t>(ending - kDataEndings.begin()) - 1;
-  auto file = std::make_shared<const MappedFile>(path);
-  auto reader = kTextReaders[format](file->text(), path, columns);
-  reader->mapped_file = std::move(file);
-  return reader;
 }
 
 RecordReaderPointer open_csv(std::string_view text, const std::string& where,

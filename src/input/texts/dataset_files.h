@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,18 +18,6 @@ namespace qkscope {
 // format listed first is read.
 inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".jsonl", ".ndjson",
                                                                  ".json",    ".csv",   ".txt"};
-
-// One entry of `configs:` in a dataset card (README.md), which maps splits to files.
-struct DatasetCardConfig {
-  std::string name = "default";
-  bool is_default = false;
-  std::string data_dir;                                   // "" for the whole repository
-  std::map<std::string, std::vector<std::string>> files;  // split → glob patterns
-};
-
-// Returns the `configs:` entries of the front matter, or none. Invalid YAML is ignored with a
-// warning that starts with `where`.
-std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where);
 
 // Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
 // its root; `card` is the content of README.md or "". Throws a bad-input error that starts with
@@ -97,9 +84,6 @@ class RecordReader {
 };
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
-
-// Opens a file according to its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
-RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns);
 
 // Reads Parquet through Arrow: only the requested columns, in small batches of rows.
 RecordReaderPointer open_parquet_records(const std::string& path, const RecordColumns& columns);

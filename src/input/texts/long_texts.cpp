@@ -1,7 +1,6 @@
 // Implements encode_chunks() and write_long_texts() from qkscope/texts.h.
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -30,104 +29,83 @@ struct TextRow {
   std::int64_t tokens = 0;
 };
 
-// Writes a text dataset row by row.
+// Writes a text dataset row by row, as JSON Lines or Parquet. Without finish(), no file remains.
 class TextWriter {
  public:
-  virtual ~TextWriter() = default;
-  virtual void add(TextRow row) = 0;
-  // Renames the complete file to its final name. Without finish(), no file remains.
-  virtual void finish() = 0;
-};
-
-class JsonLinesWriter : public TextWriter {
- public:
-  JsonLinesWriter(const std::string& path, std::string id_column)
-      : file_(path), id_column_(std::move(id_column)) {}
-
-  void add(TextRow row) override {
-    Json line;
-    std::visit([&](auto& id) { line[id_column_] = std::move(id); }, row.id);
-    line["text"] = std::move(row.text);
-    line["tokens"] = row.tokens;
-    file_.write(line.dump() + "\n");
+  TextWriter(const std::string& path, const std::string& id_column)
+      : path_(path), id_column_(id_column) {
+    if (id_column == "text" || id_column == "tokens")
+      bad_input("{}: the ids cannot be in a column named '{}' too", path, id_column);
+    const bool is_parquet = path.ends_with(".parquet");
+    if (!is_parquet && !path.ends_with(".jsonl"))
+      bad_input("{}: not a name for a dataset; expected one that ends in .parquet or .jsonl", path);
+    lines_.emplace(path);  // throws if the path cannot be written
+    if (is_parquet) lines_.reset();
   }
 
-  void finish() override { file_.commit(); }
-
- private:
-  OutputFile file_;
-  std::string id_column_;
-};
-
-class ParquetTextWriter : public TextWriter {
- public:
-  ParquetTextWriter(const std::string& path, std::string id_column)
-      : path_(path), id_column_(std::move(id_column)) {}
-
-  void add(TextRow row) override {
+  void add(TextRow row) {
+    if (lines_) return write_line(std::move(row));
     const bool integer = std::holds_alternative<std::int64_t>(row.id);
-    if (!file_) open(integer);
-    if (integers_ != integer)
+    if (has_integer_ids_.value_or(integer) != integer)
       bad_input(
           "{}: some ids are integers and some are not, which a Parquet column cannot hold; write "
           "a .jsonl file",
           path_);
-    check(integer ? integer_ids_.Append(std::get<std::int64_t>(row.id))
-                  : text_ids_.Append(std::get<std::string>(row.id)));
-    check(texts_.Append(row.text));
-    check(tokens_.Append(row.tokens));
-    if (texts_.value_data_length() >= kRowGroupBytes) write_rows();
+    has_integer_ids_ = integer;
+    bytes_ += row.text.size();
+    rows_.push_back(std::move(row));
+    if (bytes_ >= kRowGroupBytes) write_row_group();
   }
 
-  void finish() override {
-    if (texts_.length() > 0) write_rows();
-    file_->finish();
+  // Renames the complete file to its final name.
+  void finish() {
+    if (lines_) return lines_->commit();
+    if (!rows_.empty()) write_row_group();
+    parquet_->finish();
   }
 
  private:
-  static constexpr std::int64_t kRowGroupBytes = 32 << 20;
+  static constexpr std::size_t kRowGroupBytes = 32 << 20;
 
-  void check(const arrow::Status& status) const {
-    check_arrow(status, "writing " + path_, ErrorKind::failure);
+  void write_line(TextRow row) {
+    Json line = {{"text", std::move(row.text)}, {"tokens", row.tokens}};
+    std::visit([&](auto& id) { line[id_column_] = std::move(id); }, row.id);
+    lines_->write(line.dump() + "\n");
   }
 
-  // The first example id determines the type of the id column.
-  void open(bool integers) {
-    integers_ = integers;
-    schema_ = arrow::schema({arrow::field(id_column_, integers ? arrow::int64() : arrow::utf8()),
-                             arrow::field("text", arrow::large_utf8()),
-                             arrow::field("tokens", arrow::int64())});
-    file_.emplace(path_, *schema_, true);
-  }
-
-  void write_rows() {
+  void write_row_group() {
+    const auto check = [&](const arrow::Status& status) {
+      check_arrow(status, "writing " + path_, ErrorKind::failure);
+    };
+    arrow::Int64Builder integer_ids, tokens;
+    arrow::StringBuilder text_ids;
+    arrow::LargeStringBuilder texts;
+    for (const auto& row : rows_) {
+      check(*has_integer_ids_ ? integer_ids.Append(std::get<std::int64_t>(row.id))
+                              : text_ids.Append(std::get<std::string>(row.id)));
+      check(texts.Append(row.text));
+      check(tokens.Append(row.tokens));
+    }
     arrow::ArrayVector columns(3);
-    check(integers_ ? integer_ids_.Finish(&columns[0]) : text_ids_.Finish(&columns[0]));
-    check(texts_.Finish(&columns[1]));
-    check(tokens_.Finish(&columns[2]));
-    file_->append(*arrow::Table::Make(schema_, columns));
+    check(*has_integer_ids_ ? integer_ids.Finish(&columns[0]) : text_ids.Finish(&columns[0]));
+    check(texts.Finish(&columns[1]));
+    check(tokens.Finish(&columns[2]));
+    const auto schema = arrow::schema({arrow::field(id_column_, columns[0]->type()),
+                                       arrow::field("text", arrow::large_utf8()),
+                                       arrow::field("tokens", arrow::int64())});
+    if (!parquet_) parquet_.emplace(path_, *schema, true);
+    parquet_->append(*arrow::Table::Make(schema, columns));
+    rows_.clear();
+    bytes_ = 0;
   }
 
   std::string path_, id_column_;
-  bool integers_ = true;
-  std::shared_ptr<arrow::Schema> schema_;
-  std::optional<AtomicParquetFile> file_;
-  arrow::Int64Builder integer_ids_, tokens_;
-  arrow::StringBuilder text_ids_;
-  arrow::LargeStringBuilder texts_;
+  std::optional<OutputFile> lines_;  // for JSON Lines only
+  std::optional<AtomicParquetFile> parquet_;
+  std::optional<bool> has_integer_ids_;  // set by the first row
+  std::vector<TextRow> rows_;            // of the next row group
+  std::size_t bytes_ = 0;                // of the texts in rows_
 };
-
-std::unique_ptr<TextWriter> open_text_writer(const std::string& path,
-                                             const std::string& id_column) {
-  if (id_column == "text" || id_column == "tokens")
-    bad_input("{}: the ids cannot be in a column named '{}' too", path, id_column);
-  if (path.ends_with(".jsonl")) return std::make_unique<JsonLinesWriter>(path, id_column);
-  if (path.ends_with(".parquet")) {
-    const OutputFile writable(path);  // throws if the path cannot be written
-    return std::make_unique<ParquetTextWriter>(path, id_column);
-  }
-  bad_input("{}: not a name for a dataset; expected one that ends in .parquet or .jsonl", path);
-}
 
 constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory at a time
 
@@ -272,7 +250,7 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                 const LongTextOptions& options) {
   return translate_exceptions([&] {
     check_options(options);
-    const auto writer = open_text_writer(options.out, options.id_column);
+    TextWriter writer(options.out, options.id_column);
     Progress progress({.what = "reading", .unit = "texts", .quiet = options.quiet});
     LongTextResult result;
     const auto enough = [&] { return options.keep > 0 && result.kept == options.keep; };
@@ -303,7 +281,7 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
           row.id = options.chunk.size > 0 ? chunk_id(block[i].source_id, r)
                                           : original_example_id(block[i]);
           result.tokens += row.tokens;
-          writer->add(std::move(row));
+          writer.add(std::move(row));
         }
       }
       progress.update(result.read);
@@ -313,7 +291,7 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
     if (result.kept == 0)
       bad_input("none of {} texts has {} tokens; the longest has {}", result.read,
                 std::max(options.min_tokens, options.chunk.min_length), result.longest);
-    writer->finish();
+    writer.finish();
     result.finished = true;
     return result;
   });

@@ -18,6 +18,14 @@
 namespace qkscope {
 namespace {
 
+// One entry of `configs:` in a dataset card (README.md), which maps splits to files.
+struct DatasetCardConfig {
+  std::string name = "default";
+  bool is_default = false;
+  std::string data_dir;                                   // "" for the whole repository
+  std::map<std::string, std::vector<std::string>> files;  // split → glob patterns
+};
+
 // Returns the YAML text between the first two "---" lines.
 std::string extract_yaml_front_matter(std::string_view card) {
   if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
@@ -67,6 +75,31 @@ DatasetCardConfig read_config(const YAML::Node& node, int& patterns_left) {
   while (config.data_dir.ends_with('/')) config.data_dir.pop_back();
   if (node["data_files"]) read_data_files(node["data_files"], config, patterns_left);
   return config;
+}
+
+// Returns the `configs:` entries of the front matter, or none. Invalid YAML is ignored with a
+// warning that starts with `where`.
+std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where) {
+  std::vector<DatasetCardConfig> configs;
+  const auto text = extract_yaml_front_matter(card);
+  if (text.empty()) return configs;
+  int patterns_left = kMaxPatterns;
+  try {
+    if (text.size() > kMaxCardBytes)
+      throw YAML::RepresentationException(
+          YAML::Mark(), fmt::format("it is larger than {}", format_bytes(kMaxCardBytes)));
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap() || !root["configs"] || !root["configs"].IsSequence()) return configs;
+    for (const auto& node : root["configs"])
+      if (node.IsMap()) configs.push_back(read_config(node, patterns_left));
+  } catch (const YAML::Exception& error) {
+    log::warn(
+        "{}: the front matter of the card is not understood (line {}: {}); files are chosen "
+        "by their names",
+        where, error.mark.line + 2, error.msg);
+    return {};
+  }
+  return configs;
 }
 
 namespace fs = std::filesystem;
@@ -143,13 +176,6 @@ Paths select_files_by_split_name(const Paths& paths, const std::string& base,
   return keep_preferred_format(files, where);
 }
 
-// Matches glob patterns by path component: `*` stays within a folder, `**` spans folders.
-bool match_path_components(const std::vector<std::string>& pattern,
-                           const std::vector<std::string>& path) {
-  return wildcard_match(
-      pattern, path, [](const std::string& part) { return part == "**"; }, glob_match);
-}
-
 // Returns the paths that match any pattern of a dataset card, sorted.
 Paths match_patterns(const Paths& paths, const Paths& patterns, const std::string& where) {
   // Limits glob matching to about one second; published datasets take about a millisecond.
@@ -167,9 +193,11 @@ Paths match_patterns(const Paths& paths, const Paths& patterns, const std::strin
     }
     if (pattern.size() > kMaxPatternLength || (comparisons += parts_of.size()) > kMaxComparisons)
       bad_input("{}: its card chooses files by more patterns than can be tried", where);
+    // Compares path components: `*` stays within a folder, `**` spans folders.
     const auto pattern_parts = split(pattern, '/');
+    const auto is_any_folder = [](const std::string& part) { return part == "**"; };
     for (const auto& [path, parts] : parts_of)
-      if (match_path_components(pattern_parts, parts)) matches.insert(path);
+      if (wildcard_match(pattern_parts, parts, is_any_folder, glob_match)) matches.insert(path);
   }
   return {matches.begin(), matches.end()};
 }
@@ -229,29 +257,6 @@ std::vector<std::string> list_files_recursively(const fs::path& folder) {
 }
 
 }  // namespace
-
-std::vector<DatasetCardConfig> read_card_configs(std::string_view card, const std::string& where) {
-  std::vector<DatasetCardConfig> configs;
-  const auto text = extract_yaml_front_matter(card);
-  if (text.empty()) return configs;
-  int patterns_left = kMaxPatterns;
-  try {
-    if (text.size() > kMaxCardBytes)
-      throw YAML::RepresentationException(
-          YAML::Mark(), fmt::format("it is larger than {}", format_bytes(kMaxCardBytes)));
-    const YAML::Node root = YAML::Load(text);
-    if (!root.IsMap() || !root["configs"] || !root["configs"].IsSequence()) return configs;
-    for (const auto& node : root["configs"])
-      if (node.IsMap()) configs.push_back(read_config(node, patterns_left));
-  } catch (const YAML::Exception& error) {
-    log::warn(
-        "{}: the front matter of the card is not understood (line {}: {}); files are chosen "
-        "by their names",
-        where, error.mark.line + 2, error.msg);
-    return {};
-  }
-  return configs;
-}
 
 std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
                                             const std::string& card, const CorpusOptions& options,

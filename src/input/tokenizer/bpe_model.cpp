@@ -219,11 +219,9 @@ void BpeModel::split_into_symbols(std::string_view word, std::vector<BpeSymbol>&
 
 void BpeModel::encode_symbols(std::string_view word, EncodingWorkspace& work,
                               std::vector<BpeSymbol>& symbols) const {
-  if (file_.ignore_merges) {
-    if (const std::int32_t id = whole_.find(word); id >= 0) {
-      symbols.assign(1, {id, vocabulary_spelling_size(word)});
-      return;
-    }
+  if (const std::int32_t id = whole_.find(word); id >= 0) {
+    symbols.assign(1, {id, vocabulary_spelling_size(word)});
+    return;
   }
   split_into_symbols(word, symbols);
   merge_symbols(merges_, symbols, work.merging);
@@ -244,16 +242,13 @@ void BpeModel::encode_in_parts(BpeWord word, EncodingWorkspace& work,
 
 void BpeModel::encode_uncached(BpeWord word, EncodingWorkspace& work,
                                std::vector<std::int32_t>& ids) const {
-  if (!word.is_part && file_.ignore_merges) {
-    if (const std::int32_t id = whole_.find(word.text); id >= 0) return ids.push_back(id);
-  }
-  if (!word.is_part && divisible_ && word.text.size() > kLongWord) {
-    encode_in_parts(word, work, ids);
-  } else {
-    split_into_symbols(word.text, work.symbols);
-    merge_symbols(merges_, work.symbols, work.merging);
-    for (const BpeSymbol& symbol : work.symbols) ids.push_back(symbol.id);
-  }
+  const std::int32_t whole = word.is_part ? -1 : whole_.find(word.text);
+  if (whole >= 0) return ids.push_back(whole);
+  if (!word.is_part && divisible_ && word.text.size() > kLongWord)
+    return encode_in_parts(word, work, ids);
+  split_into_symbols(word.text, work.symbols);
+  merge_symbols(merges_, work.symbols, work.merging);
+  for (const BpeSymbol& symbol : work.symbols) ids.push_back(symbol.id);
 }
 
 void BpeModel::encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const {
@@ -282,12 +277,8 @@ std::size_t Vocabulary::find_slot(std::string_view token, std::uint32_t hash) co
 
 void Vocabulary::grow_hash_table() {
   slots_.assign(hash_table_size(2 * entries_.size() + 8), 0);
-  const std::size_t mask = slots_.size() - 1;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    std::size_t at = entries_[i].hash & mask;
-    while (slots_[at] != 0) at = (at + 1) & mask;
-    slots_[at] = static_cast<std::uint32_t>(i + 1);
-  }
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    slots_[find_slot(text(entries_[i]), entries_[i].hash)] = static_cast<std::uint32_t>(i + 1);
 }
 
 void Vocabulary::add(std::string_view token, std::int32_t id) {

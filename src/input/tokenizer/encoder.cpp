@@ -143,15 +143,16 @@ std::size_t AddedTokens::count_tokens_missing_from(const Vocabulary& vocabulary)
 
 Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
-  keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_document_start();
+  keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_document_start;
   if (!parts_.added_tokens.allows_cuts_in_normalized_text()) return;
   const SpaceRepresentation space =
       normalizer ? normalizer->space_form : SpaceRepresentation::as_space;
-  const CutBehavior at_cut = parts_.pre_tokenizer.split_behavior_at_cut(space);
+  const CutBehavior at_cut = space == SpaceRepresentation::as_mark ? parts_.pre_tokenizer.at_mark
+                                                                   : parts_.pre_tokenizer.at_space;
   if (space == SpaceRepresentation::uncertain || at_cut == CutBehavior::uncertain) return;
   space_form_ = space;
   cut_by_model_ = at_cut == CutBehavior::local;
-  cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph() &&
+  cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph &&
                          (!normalizer || normalizer->allows_cut_after_ideograph);
 }
 
@@ -179,7 +180,7 @@ void Encoder::add_token(const EncodeRequest& job, std::int32_t id, ByteRange sou
                         std::string_view string) {
   job.tokens.ids.push_back(id);
   if (!job.with_sources) return;
-  job.tokens.sources.push_back(source);
+  job.tokens.offsets.push_back({source.begin, source.end});
   job.tokens.strings.emplace_back(string);
 }
 
@@ -226,7 +227,7 @@ void Encoder::encode_word(const EncodeRequest& job, ByteRange word) const {
   // Map every byte of the word, in the spelling of the vocabulary, to a byte position in the text.
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
-    const bool mapped = parts_.pre_tokenizer.is_byte_level();
+    const bool mapped = parts_.pre_tokenizer.is_byte_level;
     places.insert(places.end(), mapped ? utf8_length_of_mapped_byte(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;

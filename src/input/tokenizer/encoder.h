@@ -128,7 +128,7 @@ class BpeModel {
   bool bytes_ = false;
   bool divisible_ = false;  // long words may be encoded in parts
   std::int32_t unknown_id_ = -1;
-  Vocabulary whole_;  // for ignore_merges: whole words and their ids
+  Vocabulary whole_;  // whole words and their ids; empty unless ignore_merges
   MergeTable merges_;
   std::array<std::int32_t, 256> initial_{};   // id of a byte or ASCII character, -1 if none
   std::array<std::int32_t, 256> fallback_{};  // id of the token <0xNN>, -1 if none
@@ -210,14 +210,9 @@ class Encoder {
     SectionPieces pieces;
   };
 
-  struct EncodedTokens {
-    std::vector<std::int32_t> ids;
-    std::vector<ByteRange> sources;    // byte ranges in the document; only if requested
-    std::vector<std::string> strings;  // token strings; only together with sources
-  };
-
-  // Appends the tokens of document[piece]. The piece must start and end at a cut position
-  // (next_cut_position()) or at an end of the document. Throws a bad-input error for invalid UTF-8.
+  // Appends the tokens of document[piece], with offsets if `with_sources`. The piece must start and
+  // end at a cut position (next_cut_position()) or at an end of the document. Throws a bad-input
+  // error for invalid UTF-8.
   void encode(std::string_view document, ByteRange piece, bool with_sources,
               EncodingWorkspace& work, EncodedTokens& tokens) const;
 

@@ -57,11 +57,7 @@ void replace_pattern(AlignedText& text, const SearchPattern& pattern, const std:
       continue;
     }
     rewrite.drop_bytes(range.end - range.begin);
-    for (std::size_t at = 0; at < content.size();) {
-      const auto [code, size] = utf8::decode_character(content.data() + at);
-      rewrite.replace_by_character(code, 0);
-      at += size;
-    }
+    rewrite.replace_by_text(content, 0);
   }
   rewrite.finish();
 }
@@ -89,11 +85,7 @@ SpaceRepresentation space_representation_after_replace(const std::string& litera
 void prepend_prefix(AlignedText& text, const std::string& prefix) {
   AlignedText::Rewriter rewrite(text);
   const auto [first, first_size] = utf8::decode_character(text.text().data());
-  for (std::size_t at = 0; at < prefix.size();) {
-    const auto [code, size] = utf8::decode_character(prefix.data() + at);
-    rewrite.replace_by_character(code, at == 0 ? first_size : 0);
-    at += size;
-  }
+  rewrite.replace_by_text(prefix, first_size);
   rewrite.replace_by_character(first, 0);
   rewrite.copy_unchanged(text.text().size() - first_size);
   rewrite.finish();
@@ -149,6 +141,14 @@ void AlignedText::Rewriter::replace_by_character(char32_t code, std::size_t cons
   check_size_limit();
 }
 
+void AlignedText::Rewriter::replace_by_text(std::string_view text, std::size_t consumed) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto [code, size] = utf8::decode_character(text.data() + at);
+    replace_by_character(code, at == 0 ? consumed : 0);
+    at += size;
+  }
+}
+
 void AlignedText::Rewriter::check_size_limit() const {
   if (text_.size() > target_.most_)
     bad_input(
@@ -166,30 +166,23 @@ void AlignedText::Rewriter::finish() {
 std::optional<Normalizer> make_normalizer(const Json& json, const std::string& where) {
   if (json.is_null()) return std::nullopt;
   const TokenizerComponentSpec spec(json, "normalizer", where);
-  const std::string& type = spec.type();
-  const auto form = [&](unicode::NormalizationForm f) {
-    spec.refuse_other_keys({});
+  const auto form = [](unicode::NormalizationForm f) {
     return Normalizer{
         .apply = [f](AlignedText& text, SectionEndFlags) { unicode::normalize(text, f); },
         .allows_cut_after_ideograph = true};
   };
-  if (type == "NFC") return form(unicode::kNfc);
-  if (type == "NFD") return form(unicode::kNfd);
-  if (type == "NFKC") return form(unicode::kNfkc);
-  if (type == "NFKD") return form(unicode::kNfkd);
-  if (type == "Lowercase") {
-    spec.refuse_other_keys({});
-    return Normalizer{.apply = lowercase};
-  }
-  if (type == "Strip") {
-    spec.refuse_other_keys({"strip_left", "strip_right"});
+  if (spec.is_type("NFC")) return form(unicode::kNfc);
+  if (spec.is_type("NFD")) return form(unicode::kNfd);
+  if (spec.is_type("NFKC")) return form(unicode::kNfkc);
+  if (spec.is_type("NFKD")) return form(unicode::kNfkd);
+  if (spec.is_type("Lowercase")) return Normalizer{.apply = lowercase};
+  if (spec.is_type("Strip", {"strip_left", "strip_right"})) {
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
                                    AlignedText& text, SectionEndFlags ends) {
       strip_white_space(text, left && ends.begins, right && ends.ends);
     }};
   }
-  if (type == "Replace") {
-    spec.refuse_other_keys({"pattern", "content"});
+  if (spec.is_type("Replace", {"pattern", "content"})) {
     std::string literal;
     const auto pattern = spec.pattern(&literal);
     const auto content = spec.text("content");
@@ -197,15 +190,13 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
                                    SectionEndFlags) { replace_pattern(text, pattern, content); },
                       .space_form = space_representation_after_replace(literal, content)};
   }
-  if (type == "Prepend") {
-    spec.refuse_other_keys({"prepend"});
+  if (spec.is_type("Prepend", {"prepend"})) {
     return Normalizer{
         .apply = [prefix = spec.text("prepend")](AlignedText& text, SectionEndFlags ends) {
           if (!text.empty() && ends.begins && !prefix.empty()) prepend_prefix(text, prefix);
         }};
   }
-  if (type == "Sequence") {
-    spec.refuse_other_keys({"normalizers"});
+  if (spec.is_type("Sequence", {"normalizers"})) {
     std::vector<Normalizer> parts;
     SpaceRepresentation space_form = SpaceRepresentation::as_space;
     for (const Json& part_json : spec.list("normalizers")) {

@@ -191,29 +191,28 @@ void split_by_regex(std::string_view text, std::vector<PatternPiece>& matches) {
   }
 }
 
-// Collects regex matches in order, and the gaps between them.
-class MatchCollector {
- public:
-  explicit MatchCollector(std::vector<PatternPiece>& matches) : matches_(matches) {}
+ByteRange make_range(std::size_t begin, std::size_t end) {
+  return {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
+}
 
-  void add(std::size_t begin, std::size_t end) {
-    add_gap_until(begin);
-    append_piece(end, true);
-  }
-  void add_gap_until(std::size_t until) {
-    if (end_ < until) append_piece(until, false);
-  }
-
- private:
-  void append_piece(std::size_t end, bool matched) {
-    matches_.push_back(
-        {{static_cast<std::uint32_t>(end_), static_cast<std::uint32_t>(end)}, matched});
-    end_ = end;
-  }
-
-  std::vector<PatternPiece>& matches_;
-  std::size_t end_ = 0;  // of the last match or gap
-};
+// Makes a pattern from next(text, from), which returns the first match at or after byte `from`.
+// Matches are not empty.
+template <typename Next>
+SearchPattern make_pattern(const Next& next, bool breaks_before_space) {
+  const auto find = [next](std::string_view text, std::vector<PatternPiece>& pieces) {
+    std::size_t end = 0;  // of the last piece
+    const auto add_piece = [&](std::size_t until, bool matched) {
+      if (end < until) pieces.push_back({make_range(end, until), matched});
+      end = until;
+    };
+    while (const std::optional<ByteRange> match = next(text, end)) {
+      add_piece(match->begin, false);
+      add_piece(match->end, true);
+    }
+    add_piece(text.size(), false);
+  };
+  return {.find = find, .breaks_before_space = breaks_before_space};
+}
 
 enum class CharacterKind { space, word, other };
 
@@ -236,44 +235,37 @@ std::optional<SearchPattern> make_builtin_pattern(std::string_view expression) {
 }
 
 SearchPattern make_string_pattern(std::string literal) {
-  return {.find = [literal = std::move(literal)](std::string_view text, auto& out) {
-    MatchCollector matches(out);
-    for (std::size_t at = 0; (at = text.find(literal, at)) != std::string_view::npos;) {
-      matches.add(at, at + literal.size());
-      at += literal.size();
-    }
-    matches.add_gap_until(text.size());
-  }};
+  const auto next = [literal = std::move(literal)](std::string_view text, std::size_t from) {
+    const auto at = text.find(literal, from);
+    return at == text.npos ? std::nullopt : std::optional(make_range(at, at + literal.size()));
+  };
+  return make_pattern(next, false);
 }
 
 SearchPattern make_unicode_class_pattern(std::uint16_t flags) {
-  const auto find = [flags](std::string_view text, std::vector<PatternPiece>& out) {
-    MatchCollector matches(out);
-    const std::uint16_t* properties = unicode::character_property_table();
-    for (std::size_t at = 0; at < text.size();) {
+  const auto next = [flags](std::string_view text, std::size_t at) -> std::optional<ByteRange> {
+    while (at < text.size()) {
       const auto [code, size] = utf8::decode_character(text.data() + at);
-      if (properties[code] & flags) matches.add(at, at + size);
+      if (unicode::has_character_property(code, flags)) return make_range(at, at + size);
       at += size;
     }
-    matches.add_gap_until(text.size());
+    return std::nullopt;
   };
-  return {.find = find, .breaks_before_space = (flags & unicode::kSpace) != 0};
+  return make_pattern(next, (flags & unicode::kSpace) != 0);
 }
 
 SearchPattern make_word_or_punctuation_pattern() {
-  const auto find = [](std::string_view text, std::vector<PatternPiece>& out) {
-    MatchCollector matches(out);
-    for (std::size_t at = 0; at < text.size();) {
+  const auto next = [](std::string_view text, std::size_t at) -> std::optional<ByteRange> {
+    while (at < text.size()) {
       const auto kind = character_kind_at(text, at);
-      std::size_t end = at;
-      while (end < text.size() && character_kind_at(text, end) == kind)
-        end += utf8::character_size(text[end]);
-      if (kind != CharacterKind::space) matches.add(at, end);
-      at = end;
+      const std::size_t begin = at;
+      while (at < text.size() && character_kind_at(text, at) == kind)
+        at += utf8::character_size(text[at]);
+      if (kind != CharacterKind::space) return make_range(begin, at);
     }
-    matches.add_gap_until(text.size());
+    return std::nullopt;
   };
-  return {.find = find, .breaks_before_space = true};
+  return make_pattern(next, true);
 }
 
 SearchPattern make_regex_pattern(const std::string& expression, const std::string& where) {

@@ -25,7 +25,7 @@ bool starts_with_white_space(const char* at) {
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
-void trim(PostProcessor::EncodedTokens& tokens, bool prefix_space) {
+void trim(EncodedTokens& tokens, bool prefix_space) {
   for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
     const std::string& text = tokens.strings[i];
     auto& [begin, end] = tokens.offsets[i];
@@ -104,39 +104,28 @@ std::string replace_matches(const SearchPattern& pattern, const std::string& con
 void add_decoder_steps(const Json& json, const std::string& where,
                        std::vector<DecoderStep>& steps) {
   const TokenizerComponentSpec spec(json, "decoder", where);
-  const std::string& type = spec.type();
-  if (type == "Sequence") {
-    spec.refuse_other_keys({"decoders"});
+  if (spec.is_type("Sequence", {"decoders"})) {
     for (const Json& part : spec.list("decoders")) add_decoder_steps(part, where, steps);
-  } else if (type == "ByteLevel") {
-    spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
+  } else if (spec.is_byte_level()) {
     steps.push_back(decode_bytes);
-  } else if (type == "ByteFallback") {
-    spec.refuse_other_keys({});
+  } else if (spec.is_type("ByteFallback")) {
     steps.push_back(decode_byte_fallback_tokens);
-  } else if (type == "Fuse") {
-    spec.refuse_other_keys({});
+  } else if (spec.is_type("Fuse")) {
     steps.push_back(
         [](TokenStrings& tokens) { tokens.assign(1, fmt::format("{}", fmt::join(tokens, ""))); });
-  } else if (type == "Strip") {
-    spec.refuse_other_keys({"content", "start", "stop"});
-    const std::string content = spec.text("content");
-    if (utf8::count_characters(content) != 1) spec.fail("\"content\" must be one character");
+  } else if (spec.is_type("Strip", {"content", "start", "stop"})) {
+    const std::string content = spec.character("content");
     steps.push_back(
         [=, start = spec.integer("start"), stop = spec.integer("stop")](TokenStrings& tokens) {
           for (std::string& token : tokens) strip_copies(token, content, start, stop);
         });
-  } else if (type == "Replace") {
-    spec.refuse_other_keys({"pattern", "content"});
+  } else if (spec.is_type("Replace", {"pattern", "content"})) {
     steps.push_back(
         [pattern = spec.pattern(), content = spec.text("content")](TokenStrings& tokens) {
           for (std::string& token : tokens) token = replace_matches(pattern, content, token);
         });
-  } else if (type == "Metaspace") {
-    spec.refuse_other_keys(
-        {"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-    const std::string mark = spec.text("replacement");
-    if (utf8::count_characters(mark) != 1) spec.fail("\"replacement\" must be one character");
+  } else if (spec.is_metaspace()) {
+    const std::string mark = spec.character("replacement");
     const bool prepended =
         spec.text("prepend_scheme", "always") != "never" && spec.flag("add_prefix_space", true);
     // Metaspace decoder: replaces marks with spaces, or removes them from the first token if a mark
@@ -152,15 +141,11 @@ void add_decoder_steps(const Json& json, const std::string& where,
 
 }  // namespace
 
-PostProcessor::PostProcessor(const Json& spec, const std::string& where) {
-  if (!spec.is_null()) read(spec, where);
-}
-
 PostProcessor PostProcessor::make_bos_eos_processor(std::int32_t first, std::int32_t last) {
   PostProcessorStep step;
-  if (first >= 0) step.pieces.push_back({false, {first}, {""}});
-  step.pieces.push_back({true, {}, {}});
-  if (last >= 0) step.pieces.push_back({false, {last}, {""}});
+  if (first >= 0) step.pieces.push_back({false, {first}, ""});
+  step.pieces.push_back({true, {}, ""});
+  if (last >= 0) step.pieces.push_back({false, {last}, ""});
   PostProcessor made;
   made.steps_.push_back(std::move(step));
   return made;
@@ -168,10 +153,8 @@ PostProcessor PostProcessor::make_bos_eos_processor(std::int32_t first, std::int
 
 void PostProcessor::read(const Json& json, const std::string& where) {
   const TokenizerComponentSpec spec(json, "post_processor", where);
-  const std::string& type = spec.type();
   PostProcessorStep step;
-  if (type == "Sequence") {
-    spec.refuse_other_keys({"processors"});
+  if (spec.is_type("Sequence", {"processors"})) {
     for (const Json& part : spec.list("processors")) read(part, where);
     return;
   }
@@ -179,20 +162,19 @@ void PostProcessor::read(const Json& json, const std::string& where) {
     step.trim = spec.flag("trim_offsets");
     step.prefix_space = spec.flag("add_prefix_space");
   };
-  if (type == "ByteLevel") {
-    spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
+  if (spec.is_byte_level()) {
     read_trimming();
-  } else if (type == "RobertaProcessing") {
-    spec.refuse_other_keys({"sep", "cls", "trim_offsets", "add_prefix_space"});
+  } else if (spec.is_type("RobertaProcessing",
+                          {"sep", "cls", "trim_offsets", "add_prefix_space"})) {
     read_trimming();
     const auto special = [&](const std::string& key) {
       const Json& pair = spec.list(key);
       if (pair.size() != 2 || !pair[0].is_string())
         spec.fail(fmt::format("\"{}\" must be [token, id]", key));
-      return TemplatePiece{false, {parse_token_id(spec, pair[1])}, {pair[0].get<std::string>()}};
+      return TemplatePiece{false, {parse_token_id(spec, pair[1])}, pair[0].get<std::string>()};
     };
-    step.pieces = {special("cls"), TemplatePiece{true, {}, {}}, special("sep")};
-  } else if (type == "TemplateProcessing") {
+    step.pieces = {special("cls"), TemplatePiece{true, {}, ""}, special("sep")};
+  } else if (spec.is_type("TemplateProcessing", {"single", "pair", "special_tokens"})) {
     step.pieces = read_template(spec);
   } else {
     spec.fail_unknown_type();
@@ -202,7 +184,6 @@ void PostProcessor::read(const Json& json, const std::string& where) {
 
 std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
     const TokenizerComponentSpec& spec) {
-  spec.refuse_other_keys({"single", "pair", "special_tokens"});
   const Json& specials = spec.value("special_tokens");
   if (!specials.is_object()) spec.fail("\"special_tokens\" must be an object");
   std::vector<TemplatePiece> pieces;
@@ -213,7 +194,7 @@ std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
     const auto name = (*item.begin())["id"].get<std::string>();
     if (item.begin().key() == "Sequence") {
       if (name != "A") spec.fail(fmt::format("\"single\" names the sequence {}", name));
-      pieces.push_back({true, {}, {}});
+      pieces.push_back({true, {}, ""});
       continue;
     }
     if (item.begin().key() != "SpecialToken")
@@ -222,12 +203,8 @@ std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
     const bool whole = special != specials.end() && special->is_object() &&
                        special->contains("ids") && (*special)["ids"].is_array();
     if (!whole) spec.fail(fmt::format("does not say the ids of \"{}\"", name));
-    TemplatePiece piece{false, {}, {}};
-    for (const Json& id : (*special)["ids"]) {
-      piece.ids.push_back(parse_token_id(spec, id));
-      piece.strings.push_back(name);
-    }
-    pieces.push_back(std::move(piece));
+    auto& piece = pieces.emplace_back(TemplatePiece{false, {}, name});
+    for (const Json& id : (*special)["ids"]) piece.ids.push_back(parse_token_id(spec, id));
   }
   return pieces;
 }
@@ -257,7 +234,7 @@ void PostProcessor::apply(EncodedTokens& tokens, bool add_special) const {
         append(out.ids, piece.ids);
         if (!offsets) continue;
         out.offsets.resize(out.ids.size());
-        append(out.strings, piece.strings);
+        out.strings.insert(out.strings.end(), piece.ids.size(), piece.string);
       }
     }
     tokens = std::move(out);

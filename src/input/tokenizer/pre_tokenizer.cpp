@@ -71,7 +71,7 @@ void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& p
   pieces.ranges = std::move(ranges);
 }
 
-PreTokenizerStage make_split_stage(const SearchPattern& pattern, SplitRule rule) {
+PreTokenizer make_split_stage(const SearchPattern& pattern, SplitRule rule) {
   const bool separates =
       rule.delimiters == Delimiters::isolated || rule.delimiters == Delimiters::removed;
   const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
@@ -111,10 +111,8 @@ void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mar
   rewrite.replace_by_character(mark, 1);
 }
 
-PreTokenizerStage make_metaspace(const TokenizerComponentSpec& spec) {
-  spec.refuse_other_keys({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  const std::string replacement = spec.text("replacement");
-  if (utf8::count_characters(replacement) != 1) spec.fail("\"replacement\" must be one character");
+PreTokenizer make_metaspace(const TokenizerComponentSpec& spec) {
+  const std::string replacement = spec.character("replacement");
   const std::string scheme = spec.text("prepend_scheme", "always");
   const bool never = scheme == "never", only_first = scheme == "first";
   if (!never && !only_first && scheme != "always")
@@ -166,10 +164,9 @@ void map_bytes_to_alphabet(SectionPieces& pieces) {
 }
 
 // As the last stage, ByteLevel leaves bytes unchanged, because BpeModel reads raw bytes.
-PreTokenizerStage make_byte_level(const TokenizerComponentSpec& spec, bool last) {
-  spec.refuse_other_keys({"add_prefix_space", "trim_offsets", "use_regex"});
+PreTokenizer make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   const bool prefix_space = spec.flag("add_prefix_space");
-  PreTokenizerStage stage;
+  PreTokenizer stage;
   if (spec.flag("use_regex", true))
     stage = make_split_stage(*make_builtin_pattern(kGpt2Expression), {});
   stage.apply = [=, split = stage.apply](SectionPieces& pieces) {
@@ -189,70 +186,58 @@ Delimiters parse_delimiters(const TokenizerComponentSpec& spec, const std::strin
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
-PreTokenizerStage make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
-  const std::string& type = spec.type();
-  if (type == "Split") {
-    spec.refuse_other_keys({"pattern", "behavior", "invert"});
+PreTokenizer make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
+  if (spec.is_type("Split", {"pattern", "behavior", "invert"}))
     return make_split_stage(spec.pattern(),
                             {parse_delimiters(spec, spec.text("behavior")), spec.flag("invert")});
-  }
-  if (type == "Metaspace") return make_metaspace(spec);
-  if (type == "ByteLevel") return make_byte_level(spec, last);
-  if (type == "Digits") {
-    spec.refuse_other_keys({"individual_digits"});
+  if (spec.is_metaspace()) return make_metaspace(spec);
+  if (spec.is_byte_level()) return make_byte_level(spec, last);
+  if (spec.is_type("Digits", {"individual_digits"})) {
     const auto behavior =
         spec.flag("individual_digits") ? Delimiters::isolated : Delimiters::contiguous;
     return make_split_stage(make_unicode_class_pattern(unicode::kDigit), {behavior, false, true});
   }
-  if (type == "Punctuation") {
-    spec.refuse_other_keys({"behavior"});
+  if (spec.is_type("Punctuation", {"behavior"})) {
     const auto behavior = parse_delimiters(spec, spec.text("behavior", "Isolated"));
     return make_split_stage(make_unicode_class_pattern(unicode::kPunctuation),
                             {behavior, false, true});
   }
-  if (type == "Whitespace") {
-    spec.refuse_other_keys({});
+  if (spec.is_type("Whitespace"))
     return make_split_stage(make_word_or_punctuation_pattern(), {Delimiters::removed, true});
-  }
-  if (type == "WhitespaceSplit") {
-    spec.refuse_other_keys({});
+  if (spec.is_type("WhitespaceSplit"))
     return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {Delimiters::removed});
-  }
   spec.fail_unknown_type();
 }
 
 // Flattens nested Sequence components into one list of stages.
 void flatten_sequence(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const TokenizerComponentSpec spec(json, "pre_tokenizer", where);
-  if (spec.type() != "Sequence") return out.push_back(&json);
-  spec.refuse_other_keys({"pretokenizers"});
+  if (!spec.is_type("Sequence", {"pretokenizers"})) return out.push_back(&json);
   for (const Json& part : spec.list("pretokenizers")) flatten_sequence(part, where, out);
 }
 
 }  // namespace
 
-PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
-  if (json.is_null()) return;
+PreTokenizer make_pre_tokenizer(const Json& json, const std::string& where) {
   std::vector<const Json*> specs;
-  flatten_sequence(json, where, specs);
+  if (!json.is_null()) flatten_sequence(json, where, specs);
+  PreTokenizer whole;
+  std::vector<PreTokenizer> stages;
   for (const Json* part : specs) {
     const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
-    is_byte_level_ = last && spec.type() == "ByteLevel";
-    stages_.push_back(make_pre_tokenizer_stage(spec, last));
+    const auto& stage = stages.emplace_back(make_pre_tokenizer_stage(spec, last));
+    // The first stage that does more than treat both sides of a cut independently decides.
+    if (whole.at_space == CutBehavior::local) whole.at_space = stage.at_space;
+    if (whole.at_mark == CutBehavior::local) whole.at_mark = stage.at_mark;
+    whole.needs_document_start |= stage.needs_document_start;
+    whole.is_byte_level = last && spec.is_byte_level();
   }
-}
-
-bool PreTokenizer::needs_document_start() const {
-  return std::ranges::any_of(stages_, &PreTokenizerStage::needs_document_start);
-}
-
-CutBehavior PreTokenizer::split_behavior_at_cut(SpaceRepresentation space) const {
-  for (const auto& stage : stages_) {
-    const CutBehavior one = space == SpaceRepresentation::as_mark ? stage.at_mark : stage.at_space;
-    if (one != CutBehavior::local) return one;
-  }
-  return CutBehavior::local;
+  whole.breaks_after_ideograph = !stages.empty() && stages.front().breaks_after_ideograph;
+  whole.apply = [stages = std::move(stages)](SectionPieces& pieces) {
+    for (const auto& stage : stages) stage.apply(pieces);
+  };
+  return whole;
 }
 
 }  // namespace qkscope

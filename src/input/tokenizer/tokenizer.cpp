@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
@@ -24,8 +25,8 @@ constexpr std::size_t kBytesPerId = 5;                    // estimated bytes of 
 Encoder::TokenizationPipeline make_tokenization_pipeline(TokenizerFile& file) {
   Encoder::TokenizationPipeline parts;
   parts.normalizer = make_normalizer(file.normalizer, file.path);
-  parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
-  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.is_byte_level(), file.path);
+  parts.pre_tokenizer = make_pre_tokenizer(file.pre_tokenizer, file.path);
+  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.is_byte_level, file.path);
   const auto add = [&](const AddedToken& token) {
     parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer);
   };
@@ -50,13 +51,18 @@ PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& enco
       file.add_eos.value_or(false) ? find_token_id(encoder, file.eos) : -1);
 }
 
-void append(Encoder::EncodedTokens& to, Encoder::EncodedTokens&& from) {
-  to.ids.insert(to.ids.end(), from.ids.begin(), from.ids.end());
-  to.sources.insert(to.sources.end(), from.sources.begin(), from.sources.end());
-  std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
+EncodedTokens join_tokens(std::vector<EncodedTokens>& parts) {
+  if (parts.size() == 1) return std::move(parts.front());
+  EncodedTokens all;
+  for (auto& part : parts) {
+    all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+    all.offsets.insert(all.offsets.end(), part.offsets.begin(), part.offsets.end());
+    std::ranges::move(part.strings, std::back_inserter(all.strings));
+  }
+  return all;
 }
 
-void truncate_tokens(Encoder::EncodedTokens& tokens, std::size_t count, bool keep_last) {
+void truncate_tokens(EncodedTokens& tokens, std::size_t count, bool keep_last) {
   const auto shorten = [&](auto& list) {
     if (list.size() <= count) return;
     if (keep_last) {
@@ -66,14 +72,13 @@ void truncate_tokens(Encoder::EncodedTokens& tokens, std::size_t count, bool kee
     }
   };
   shorten(tokens.ids);
-  shorten(tokens.sources);
+  shorten(tokens.offsets);
   shorten(tokens.strings);
 }
 
-// Converts byte positions to character positions. Positions may lie past the end of the text if a
-// subword prefix was encoded with byte fallback; results then match the Hugging Face library.
-std::vector<TokenOffset> to_character_offsets(std::string_view text,
-                                              const std::vector<ByteRange>& sources) {
+// Converts byte offsets to character offsets. Offsets may lie past the end of the text if a subword
+// prefix was encoded with byte fallback; results then match the Hugging Face library.
+void convert_to_character_offsets(std::string_view text, std::vector<TokenOffset>& offsets) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -81,15 +86,11 @@ std::vector<TokenOffset> to_character_offsets(std::string_view text,
     characters[i] = count - 1;
   }
   characters[text.size()] = count;
-  const auto to_offset = [&](ByteRange source) -> TokenOffset {
-    if (source.begin >= text.size()) return {source.begin, source.end};
-    const std::int64_t begin = characters[source.begin];
-    if (source.end > text.size()) return {begin, begin + 2};
-    return {begin, characters[source.end]};
-  };
-  std::vector<TokenOffset> offsets(sources.size());
-  std::ranges::transform(sources, offsets.begin(), to_offset);
-  return offsets;
+  for (auto& [begin, end] : offsets) {
+    if (begin >= std::ssize(text)) continue;
+    begin = characters[as_index(begin)];
+    end = end > std::ssize(text) ? begin + 2 : characters[as_index(end)];
+  }
 }
 
 }  // namespace
@@ -119,9 +120,9 @@ struct Tokenizer::State {
     return *workspace;
   }
 
-  Encoder::EncodedTokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
-                                      bool sources) {
-    Encoder::EncodedTokens tokens;
+  EncodedTokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
+                             bool sources) {
+    EncodedTokens tokens;
     encoder.encode(text, {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)},
                    sources, thread_workspace(), tokens);
     return tokens;
@@ -135,68 +136,52 @@ struct Tokenizer::State {
       bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
                 options.max_length, added);
     Encoding encoding;
-    Encoder::EncodedTokens tokens;
+    EncodedTokens tokens;
     if (options.max_length == 0) {
       tokens = encode_whole_text(text, options.offsets);
     } else {
       const auto wanted = static_cast<std::size_t>(options.max_length - added);
-      tokens = truncates_left ? encode_last_tokens(text, wanted, options.offsets)
-                              : encode_first_tokens(text, wanted, options.offsets);
+      tokens = encode_tokens_of_end(text, wanted, truncates_left, options.offsets);
       encoding.truncated = tokens.ids.size() > wanted;
       truncate_tokens(tokens, wanted, truncates_left);
     }
-    PostProcessor::EncodedTokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
-    if (options.offsets) out.offsets = to_character_offsets(text, tokens.sources);
-    post_processor.apply(out, options.add_special_tokens);
-    encoding.ids = std::move(out.ids);
-    if (options.offsets) encoding.offsets = std::move(out.offsets);
+    if (options.offsets) convert_to_character_offsets(text, tokens.offsets);
+    post_processor.apply(tokens, options.add_special_tokens);
+    encoding.ids = std::move(tokens.ids);
+    if (options.offsets) encoding.offsets = std::move(tokens.offsets);
     return encoding;
   }
 
-  Encoder::EncodedTokens encode_whole_text(std::string_view text, bool sources) {
-    if (text.size() < kParallelBytes) return encode_first_tokens(text, kUnlimited, sources);
+  EncodedTokens encode_whole_text(std::string_view text, bool sources) {
+    if (text.size() < kParallelBytes) return encode_tokens_of_end(text, kUnlimited, false, sources);
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
       cuts.push_back(
           encoder.next_cut_position(text, std::min(cuts.back() + kPieceBytes, text.size())));
-    std::vector<Encoder::EncodedTokens> parts(cuts.size() - 1);
+    std::vector<EncodedTokens> parts(cuts.size() - 1);
     parallel_for(std::ssize(parts), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
       parts[at] = encode_piece(text, cuts[at], cuts[at + 1], sources);
     });
-    Encoder::EncodedTokens all;
-    for (auto& part : parts) append(all, std::move(part));
-    return all;
+    return join_tokens(parts);
   }
 
-  Encoder::EncodedTokens encode_first_tokens(std::string_view text, std::size_t wanted,
-                                             bool sources) {
-    Encoder::EncodedTokens tokens;
-    for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
-      const std::size_t missing = wanted + 1 - tokens.ids.size();
-      const std::size_t size = std::min(missing * kBytesPerId, kPieceBytes);
-      const std::size_t end = encoder.next_cut_position(text, std::min(at + size, text.size()));
-      append(tokens, encode_piece(text, at, end, sources));
-      at = end;
-    }
-    return tokens;
-  }
-
-  Encoder::EncodedTokens encode_last_tokens(std::string_view text, std::size_t wanted,
-                                            bool sources) {
-    std::vector<Encoder::EncodedTokens> parts;
-    std::size_t count = 0;
-    for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
-      const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPieceBytes);
-      const std::size_t begin = encoder.previous_cut_position(text, end - std::min(size, end));
-      parts.push_back(encode_piece(text, begin, end, sources));
+  // Encodes pieces from one end of the text until there are more than `wanted` tokens.
+  EncodedTokens encode_tokens_of_end(std::string_view text, std::size_t wanted, bool last,
+                                     bool sources) {
+    std::vector<EncodedTokens> parts;
+    std::size_t count = 0, begin = 0, end = text.size();
+    while (begin < end && count <= wanted) {
+      const auto size = std::min({(wanted + 1 - count) * kBytesPerId, kPieceBytes, end - begin});
+      const auto cut = last ? encoder.previous_cut_position(text, end - size)
+                            : encoder.next_cut_position(text, begin + size);
+      parts.push_back(last ? encode_piece(text, cut, end, sources)
+                           : encode_piece(text, begin, cut, sources));
       count += parts.back().ids.size();
-      end = begin;
+      (last ? end : begin) = cut;
     }
-    Encoder::EncodedTokens tokens;
-    std::for_each(parts.rbegin(), parts.rend(),
-                  [&](auto& part) { append(tokens, std::move(part)); });
-    return tokens;
+    if (last) std::ranges::reverse(parts);
+    return join_tokens(parts);
   }
 
   std::string token_string(std::int32_t id) const {

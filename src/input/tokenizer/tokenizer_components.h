@@ -106,6 +106,8 @@ class AlignedText {
     // Replaces the next `consumed` bytes with one character, aligned to the first consumed byte, or
     // to the previous byte if `consumed` is 0.
     void replace_by_character(char32_t code, std::size_t consumed);
+    // The same for each character of `text`; the first one consumes the bytes.
+    void replace_by_text(std::string_view text, std::size_t consumed);
     void drop_bytes(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }                // read position in the old text
     std::size_t bytes_written() const { return text_.size(); }  // size of the new text in bytes
@@ -168,57 +170,44 @@ enum class CutBehavior {
   uncertain,  // unknown: no cut is allowed
 };
 
-struct PreTokenizerStage {
+// A pre-tokenizer, or one stage of it.
+struct PreTokenizer {
   std::function<void(SectionPieces& pieces)> apply;
   CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
   CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
-  // True if the stage always separates an ideograph from the punctuation that follows it.
+  // True if an ideograph is always separated from the punctuation that follows it.
   bool breaks_after_ideograph = false;
   // True if the result depends on whether a piece starts the document, even in normalized text.
   bool needs_document_start = false;
+  // True if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the byte-level
+  // alphabet.
+  bool is_byte_level = false;
 };
 
-class PreTokenizer {
- public:
-  PreTokenizer() = default;
-  PreTokenizer(const Json& spec, const std::string& where);  // null: one piece
-
-  void apply(SectionPieces& pieces) const {
-    for (const auto& stage : stages_) stage.apply(pieces);
-  }
-  // Returns true if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the
-  // byte-level alphabet.
-  bool is_byte_level() const { return is_byte_level_; }
-  bool needs_document_start() const;
-  CutBehavior split_behavior_at_cut(SpaceRepresentation space) const;
-  bool breaks_after_ideograph() const {
-    return !stages_.empty() && stages_.front().breaks_after_ideograph;
-  }
-
- private:
-  std::vector<PreTokenizerStage> stages_;
-  bool is_byte_level_ = false;
-};
+// If `spec` is JSON null, the section stays one piece. Error messages start with `where`.
+PreTokenizer make_pre_tokenizer(const Json& spec, const std::string& where);
 
 // ---- Post-processor: adds special tokens and trims offsets
 
 class TokenizerComponentSpec;
 
+// Offsets count bytes of the document in the encoder and characters from the post-processor on.
+struct EncodedTokens {
+  std::vector<std::int32_t> ids;
+  std::vector<TokenOffset> offsets;  // one per id if requested, else empty
+  std::vector<std::string> strings;  // like offsets; needed for trimming
+};
+
 class PostProcessor {
  public:
   PostProcessor() = default;
-  PostProcessor(const Json& spec, const std::string& where);  // null: ids stay unchanged
+  PostProcessor(const Json& spec, const std::string& where) { read(spec, where); }
 
   // Returns a post-processor that adds `first` before and `last` after the ids; -1 adds no token.
   static PostProcessor make_bos_eos_processor(std::int32_t first, std::int32_t last);
 
   std::int64_t added_token_count() const;
 
-  struct EncodedTokens {
-    std::vector<std::int32_t> ids;
-    std::vector<TokenOffset> offsets;  // empty, or one per id
-    std::vector<std::string> strings;  // like offsets; needed for trimming
-  };
   void apply(EncodedTokens& tokens, bool add_special) const;
 
  private:
@@ -226,7 +215,7 @@ class PostProcessor {
   struct TemplatePiece {
     bool is_sequence;
     std::vector<std::int32_t> ids;
-    std::vector<std::string> strings;
+    std::string string;  // of each id
   };
   struct PostProcessorStep {
     bool trim = false;
@@ -290,15 +279,21 @@ class TokenizerComponentSpec {
   // `part` is the key of the component in the file, for error messages.
   TokenizerComponentSpec(const Json& json, std::string part, std::string where);
 
-  const std::string& type() const { return type_; }
-  const std::string& where() const { return where_; }
-
-  // Throws a bad-input error for keys not listed (except "type"), which could change the ids.
-  void refuse_other_keys(std::initializer_list<std::string_view> keys) const;
+  // Returns whether the component has this type. If it has, throws a bad-input error for any key
+  // that is neither "type" nor in `keys`, because an unknown key could change the ids.
+  bool is_type(std::string_view type, std::initializer_list<std::string_view> keys = {}) const;
+  bool is_byte_level() const {
+    return is_type("ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"});
+  }
+  bool is_metaspace() const {
+    return is_type("Metaspace",
+                   {"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+  }
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;
   std::string text(const std::string& key,
                    std::optional<std::string> fallback = std::nullopt) const;
+  std::string character(const std::string& key) const;  // text of exactly one character
   std::int64_t integer(const std::string& key) const;
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;

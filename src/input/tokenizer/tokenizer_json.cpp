@@ -170,11 +170,14 @@ TokenizerComponentSpec::TokenizerComponentSpec(const Json& json, std::string par
   type_ = type->get<std::string>();
 }
 
-void TokenizerComponentSpec::refuse_other_keys(std::initializer_list<std::string_view> keys) const {
+bool TokenizerComponentSpec::is_type(std::string_view type,
+                                     std::initializer_list<std::string_view> keys) const {
+  if (type_ != type) return false;
   for (const auto& [key, value] : json_.items()) {
     if (key != "type" && std::ranges::find(keys, key) == keys.end())
       fail(fmt::format("has the key \"{}\", which qkscope does not know", key));
   }
+  return true;
 }
 
 const Json& TokenizerComponentSpec::value(const std::string& key) const {
@@ -196,6 +199,12 @@ std::string TokenizerComponentSpec::text(const std::string& key,
   const Json& found = value(key);
   if (!found.is_string()) fail(fmt::format("\"{}\" must be a string", key));
   return found.get<std::string>();
+}
+
+std::string TokenizerComponentSpec::character(const std::string& key) const {
+  auto found = text(key);
+  if (utf8::count_characters(found) != 1) fail(fmt::format("\"{}\" must be one character", key));
+  return found;
 }
 
 std::int64_t TokenizerComponentSpec::integer(const std::string& key) const {
