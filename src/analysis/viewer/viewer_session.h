@@ -67,9 +67,6 @@ class ViewerSession {
   Table attribution_;  // attribution.csv, or empty
 };
 
-// Returns the viewer as a single HTML file.
-std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options);
-
 // Serves the page and the session's data over HTTP while the object exists, one request at a time.
 struct ViewerServer {
   virtual ~ViewerServer() = default;
