@@ -95,15 +95,11 @@ void add_mean_lines(ProfileTable& profiles) {
 // Adds a line of at most kMostPoints points for every head.
 void add_head_lines(ProfileTable& profiles) {
   const ResultFrame& frame = profiles.frame;
-  const auto& layers = frame.integer_column("layer");
-  const auto& heads = frame.head_column();
   std::int64_t line = 0;
   for (std::size_t first = 0, last = 0; first < frame.rows(); first = last, ++line) {
     std::vector<std::size_t> rows;
-    for (last = first;
-         last < frame.rows() && frame.run_indices()[last] == frame.run_indices()[first] &&
-         layers[last] == layers[first] && heads[last] == heads[first];
-         ++last)
+    const auto head = frame.head(first);
+    for (last = first; last < frame.rows() && frame.head(last) == head; ++last)
       if (profiles.has_point(last)) rows.push_back(last);
     const auto group = profiles.groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
@@ -112,7 +108,7 @@ void add_head_lines(ProfileTable& profiles) {
       if (profiles.last[group] == 0) profiles.first[group] = place;
       profiles.last[group] = place;
       const auto point = std::span(rows).subspan(begin, std::min(together, rows.size() - begin));
-      profiles.add(group, line, {point.begin(), point.end()}, layers[first], heads[first]);
+      profiles.add(group, line, {point.begin(), point.end()}, head.layer, head.head);
     }
   }
 }
@@ -272,15 +268,9 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
   add_mean_lines(profiles);
   add_head_lines(profiles);
   Figure figure;
-  figure.caption = kind.fill(
-      "caption",
-      profiles.model_free ? " Blue, dashed: the mean of ap_free, counted from the queries "
-                            "themselves without a model of their distribution."
-                          : "",
-      profiles.band ? " Red band: 1.96 times the mean of the heads' standard errors over texts, at "
-                      "least as wide as the 95 % interval of the mean over texts."
-                    : "",
-      groups.attention_kinds_note());
+  figure.caption =
+      kind.fill("caption", profiles.model_free ? kind.text("model_free_note") : "",
+                profiles.band ? kind.text("band_note") : "", groups.attention_kinds_note());
   const PanelGrid grid(grid_options(kind, groups.groups.size()));
   const bool alone = groups.groups.size() == 1;
   const auto last = largest_value_by_group(groups, frame, "position");
