@@ -171,13 +171,6 @@ std::string summary_key(const AnalysisOption& option) {
   return found == kOtherNames.end() ? std::string(option.name) : found->second;
 }
 
-Json option_json(const AnalysisOption& option, const OptionValue& value) {
-  if (option.kind == OptionKind::text) return short_name(std::get<std::string>(value));
-  const auto* count = std::get_if<std::uint64_t>(&value);
-  if (count != nullptr && *count < option.least) return "auto";
-  return std::visit([](const auto& plain) { return Json(plain); }, value);
-}
-
 // Shortens absolute paths to their last folder, because summaries are shared with others.
 Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
@@ -285,12 +278,19 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
     if (options.*analysis.wanted) json["analyses"].push_back(analysis.name);
   for (const auto& option : analysis_options()) {
     const auto value = option.load(options);
+    const auto* count = std::get_if<std::uint64_t>(&value);
     // Record rarely used options only if they differ from their default.
     const bool rare = option.group == OptionGroup::capture ||
                       option.group == OptionGroup::statistics || option.kind == OptionKind::text ||
                       option.name == "partial";
-    if (option.name != "label" && (!rare || value != option.fallback))
-      json[summary_key(option)] = option_json(option, value);
+    if (option.name == "label" || (rare && value == option.fallback)) continue;
+    Json& entry = json[summary_key(option)];
+    if (option.kind == OptionKind::text)
+      entry = short_name(std::get<std::string>(value));
+    else if (count != nullptr && *count < option.least)
+      entry = "auto";
+    else
+      std::visit([&](const auto& plain) { entry = plain; }, value);
   }
   return json;
 }
