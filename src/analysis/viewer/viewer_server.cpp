@@ -62,7 +62,7 @@ void answer_with_error(httplib::Response& response, int status, const char* text
   response.set_content(text, "text/plain");
 }
 
-RunHead run_head(const httplib::Request& request) {
+HeadOfRun run_head(const httplib::Request& request) {
   const auto run = read_integer_parameter(request, "run");
   if (run < 0) bad_input("run {}: expected a number from 0", run);
   return {static_cast<std::size_t>(run), read_integer_parameter(request, "layer"),

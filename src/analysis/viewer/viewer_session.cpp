@@ -13,7 +13,6 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/results.h"
 #include "analysis/report/report.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
@@ -29,7 +28,7 @@
 
 namespace qkscope {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunHead, run, layer, head)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HeadOfRun, run, layer, head)
 
 namespace {
 
@@ -59,16 +58,6 @@ std::string bytes_of(const std::vector<Values>&... arrays) {
   std::string bytes;
   (bytes.append(reinterpret_cast<const char*>(arrays.data()), arrays.size() * sizeof(Values)), ...);
   return bytes;
-}
-
-void check_same_shape(const ModelConfig& first, const ModelConfig& other, const std::string& name) {
-  const auto shape = [](const ModelConfig& config) {
-    return fmt::format("{} layers, {} query heads, {} key heads, d_head {}", config.n_layers,
-                       config.n_heads, config.n_kv_heads, config.d_head);
-  };
-  if (shape(first) != shape(other))
-    bad_input("{}: has {}, expected the shape of the first checkpoint: {}", name, shape(other),
-              shape(first));
 }
 
 constexpr double kOverviewShare = 0.4;      // largest share of the budget that overviews may take
@@ -237,7 +226,7 @@ class PageExport {
   ViewerSession& session_;
   ViewerExportOptions options_;
   Json data_;
-  std::vector<RunHead> heads_;
+  std::vector<HeadOfRun> heads_;
 };
 
 }  // namespace
@@ -283,7 +272,13 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                   config.n_layers - 1, config.n_heads - 1);
     texts_ = token_texts(model->folder(), options_.ids);
   } else {
-    check_same_shape(runs_.front().store->config(), config, name);
+    const auto shape = [](const ModelConfig& of) {
+      return fmt::format("{} layers, {} query heads, {} key heads, d_head {}", of.n_layers,
+                         of.n_heads, of.n_kv_heads, of.d_head);
+    };
+    if (const auto first = shape(runs_.front().store->config()); first != shape(config))
+      bad_input("{}: has {}, expected the shape of the first checkpoint: {}", name, shape(config),
+                first);
   }
   const auto cache = static_cast<std::int64_t>(kCachedHeads) *
                      head_attention_bytes(rows(), config.d_head) / std::max(1, options_.runs);
@@ -294,7 +289,7 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                                             std::move(model), options_.ids, plan, options_.quiet)});
 }
 
-QueryKeyStore& ViewerSession::store(const RunHead& head) {
+QueryKeyStore& ViewerSession::store(const HeadOfRun& head) {
   if (head.run >= runs_.size())
     bad_input("run {}: there are runs 0 to {}", head.run, runs_.size() - 1);
   auto& store = *runs_[head.run].store;
@@ -348,14 +343,14 @@ Json ViewerSession::info() const {
           {"start", {{"heads", heads}, {"query", options_.query}}}};
 }
 
-AttentionRow ViewerSession::row(const RunHead& head, std::int64_t query) {
+AttentionRow ViewerSession::row(const HeadOfRun& head, std::int64_t query) {
   auto& queries_and_keys = store(head);
   if (query < 0 || query >= rows())
     bad_input("query {}: the text has positions 0 to {}", query, rows() - 1);
   return HeadAttention(queries_and_keys, head.layer, head.head).row(query);
 }
 
-std::string ViewerSession::row_bytes(const RunHead& head, std::int64_t query) {
+std::string ViewerSession::row_bytes(const HeadOfRun& head, std::int64_t query) {
   const auto found = row(head, query);
   const std::vector<double> numbers = {static_cast<double>(found.first_key),
                                        static_cast<double>(found.pattern.size()),
@@ -379,14 +374,14 @@ std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer)
   return bytes_of(values);
 }
 
-HeadAttention& ViewerSession::attention(const RunHead& head) {
+HeadAttention& ViewerSession::attention(const HeadOfRun& head) {
   auto& queries_and_keys = store(head);
   if (auto* found = cache_.find(head)) return *found;
   cache_.make_room(kCachedHeads);
   return cache_.add(head, HeadAttention(queries_and_keys, head.layer, head.head));
 }
 
-std::string ViewerSession::tile_bytes(const RunHead& head, int level, std::int64_t row,
+std::string ViewerSession::tile_bytes(const HeadOfRun& head, int level, std::int64_t row,
                                       std::int64_t column, CellValue value) {
   if (level < 0 || level > 40 || row < 0 || column < 0 || row > rows() || column > rows())
     bad_input("tile {}/{}/{}: outside the matrix", level, row, column);
