@@ -177,11 +177,7 @@ std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& 
   return chosen;
 }
 
-// A row of head_scatter or head_planes, and the number of the panel that shows it.
-struct PanelRow {
-  std::int64_t panel;
-  std::size_t row;
-};
+using PanelRow = std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
 
 // Returns the CSV of points shaded by position (position / largest position). `panel_column`: name
 // of the column that holds the panel number.
@@ -211,21 +207,6 @@ double tick_step(const std::vector<double>& values, const HeadRange& head) {
   return nice_tick_step(*high - *low, 3);
 }
 
-// Panel titles by plane number, built from complement.parquet, for example "3: 12.0 %, 0.98".
-std::map<std::int64_t, std::string> plane_titles(const AnalysisResults& results,
-                                                 const HeadOfRun& head) {
-  std::map<std::int64_t, std::string> titles;
-  if (!results.has("complement")) return titles;
-  const ResultFrame& complement = results.frame("complement");
-  for (std::size_t row = 0; row < complement.rows(); ++row)
-    if (complement.head(row) == head)
-      titles[complement.integer_column("pair")[row]] =
-          fmt::format("{}: {:.1f} %, {:.2f}", complement.integer_column("pair")[row],
-                      100 * complement.real_column("variance_share")[row],
-                      complement.real_column("angle_r")[row]);
-  return titles;
-}
-
 void draw_planes(const AnalysisResults& results, const FigureKind& kind, const HeadOfRun& head,
                  Figure& figure) {
   std::map<std::int64_t, double> sizes;  // largest absolute coordinate of each plane
@@ -235,7 +216,14 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
       double& size = sizes[planes[row]];
       size = std::max(size, std::fabs(figure.data.find(axis)->reals[row]));
     }
-  const auto titles = plane_titles(results, head);
+  std::map<std::int64_t, std::string> titles;  // by plane: "3: 12.0 %, 0.98"
+  const ResultFrame* complement =
+      results.has("complement") ? &results.frame("complement") : nullptr;
+  for (std::size_t row = 0; complement && row < complement->rows(); ++row)
+    if (const auto plane = complement->integer_column("pair")[row]; complement->head(row) == head)
+      titles[plane] = fmt::format("{}: {:.1f} %, {:.2f}", plane,
+                                  100 * complement->real_column("variance_share")[row],
+                                  complement->real_column("angle_r")[row]);
   auto options = grid_options(kind, sizes.size());
   options.functions = kind.fill("functions");
   const PanelGrid grid(options);

@@ -48,7 +48,6 @@ struct ProfileTable {
   Table table = empty_table(
       "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
       "integer layer, integer head, text model, text attention");
-  std::size_t means = 0;  // number of rows with means
   // (groups): rows of the heads' lines, inclusive
   std::vector<std::size_t> first = std::vector<std::size_t>(groups.groups.size());
   std::vector<std::size_t> last = first;
@@ -83,15 +82,6 @@ struct ProfileTable {
   }
 };
 
-void add_mean_lines(ProfileTable& profiles) {
-  const auto numbers = shared_bins(profiles.groups, profiles.frame);
-  std::map<std::pair<std::size_t, std::int64_t>, std::vector<std::size_t>> bins;  // (group, bin)
-  for (std::size_t row = 0; row < profiles.frame.rows(); ++row)
-    if (profiles.has_point(row)) bins[{profiles.groups.of_row[row], numbers[row]}].push_back(row);
-  for (const auto& [place, rows] : bins) profiles.add(place.first, kMeanLine, rows);
-  profiles.means = bins.size();
-}
-
 // Adds a line of at most kMostPoints points for every head.
 void add_head_lines(ProfileTable& profiles) {
   const ResultFrame& frame = profiles.frame;
@@ -111,17 +101,6 @@ void add_head_lines(ProfileTable& profiles) {
       profiles.add(group, line, {point.begin(), point.end()}, head.layer, head.head);
     }
   }
-}
-
-// Returns the plot command of one panel.
-std::string plot_profiles(const FigureKind& kind, const ProfileTable& profiles, std::size_t group) {
-  const auto last_mean = profiles.means - 1;
-  auto text = kind.fill("panel", fmt::arg("first", profiles.first[group]),
-                        fmt::arg("last", profiles.last[group]), fmt::arg("group", group),
-                        fmt::arg("last_mean", last_mean));
-  if (profiles.model_free)
-    text += kind.fill("model_free", fmt::arg("group", group), fmt::arg("last_mean", last_mean));
-  return text + "\n";
 }
 
 // Cells with fewer pairs of keys get a dot: the standard error of their mean may exceed 0.1.
@@ -265,7 +244,11 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
   const ResultFrame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
   ProfileTable profiles{results, frame, groups};
-  add_mean_lines(profiles);
+  const auto numbers = shared_bins(groups, frame);
+  std::map<std::pair<std::size_t, std::int64_t>, std::vector<std::size_t>> bins;  // (group, bin)
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    if (profiles.has_point(row)) bins[{groups.of_row[row], numbers[row]}].push_back(row);
+  for (const auto& [place, rows] : bins) profiles.add(place.first, kMeanLine, rows);
   add_head_lines(profiles);
   Figure figure;
   figure.caption =
@@ -278,9 +261,15 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
       "set yrange [0:1]\nset ytics {}\nunset grid\nset format x '%.0s%c'\n", alone ? 0.2 : 0.5);
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     const double step = integer_tick_step(last[i], alone ? 5 : 2);
+    const auto fill = [&](const char* key) {
+      return kind.fill(key, fmt::arg("first", profiles.first[i]),
+                       fmt::arg("last", profiles.last[i]), fmt::arg("group", i),
+                       fmt::arg("last_mean", bins.size() - 1));
+    };
     return {groups.groups[i].title, token_tick_commands("x", step, is_multiple_of_thousand(step)) +
                                         fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
-                                        plot_profiles(kind, profiles, i)};
+                                        fill("panel") +
+                                        (profiles.model_free ? fill("model_free") : "") + "\n"};
   });
   figure.data = std::move(profiles.table);
   return figure;
