@@ -274,7 +274,7 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
     figure.hover.push_back(layout.hover(
         cell, fmt::format("{} {:.4g}{}", shown, cell.value, unit.empty() ? "" : " " + unit)));
   }
-  const Json& scale = kind.keys.at("scales").at(kind.text("scale"));
+  const Json scale = kind.keys.at("scales").at(kind.text("scale"));
   figure.height = layout.height();
   figure.script = layout.axes(kind) + map_colours(scale, values, scaled.scale) +
                   kind.fill("colour_bar", fmt::arg("left", style::kColumn - kColourBar + 0.09),

@@ -284,7 +284,8 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
                       option.group == OptionGroup::statistics || option.kind == OptionKind::text ||
                       option.name == "partial";
     if (option.name == "label" || (rare && value == option.fallback)) continue;
-    Json& entry = json[summary_key(option)];
+    const auto key = summary_key(option);
+    Json& entry = json[key];
     if (option.kind == OptionKind::text)
       entry = short_name(std::get<std::string>(value));
     else if (count != nullptr && *count < option.least)
