@@ -49,19 +49,6 @@ std::map<std::int64_t, std::string> token_texts(const Model& model,
   return texts;
 }
 
-void set_scores(ScoreAttribution::State& state) {
-  parallel_for(std::ssize(state.pairs), [&](std::int64_t i) {
-    auto& pair = state.pairs[as_index(i)];
-    const auto& head = state.head(as_index(i));
-    pair.score = head.score(head.q.row_at_position(pair.query), head.k.row_at_position(pair.key));
-    pair.residual = pair.score;
-    for (const double value : state.contributions(as_index(i)).data) {
-      pair.residual -= value;
-      pair.magnitude += std::fabs(value);
-    }
-  });
-}
-
 // Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
 // positions outside the text. `what` names the option in messages.
 std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
@@ -315,7 +302,16 @@ ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int
     state->text_name = options.text_name;
     state->tokens = token_texts(model, tokens, state->pairs);
     state->furthest = std::max(length, model.config().max_positions) - 1;
-    set_scores(*state);
+    parallel_for(std::ssize(state->pairs), [&](std::int64_t i) {
+      auto& pair = state->pairs[as_index(i)];
+      const auto& head = state->head(as_index(i));
+      pair.score = head.score(head.q.row_at_position(pair.query), head.k.row_at_position(pair.key));
+      pair.residual = pair.score;
+      for (const double value : state->contributions(as_index(i)).data) {
+        pair.residual -= value;
+        pair.magnitude += std::fabs(value);
+      }
+    });
     return ScoreAttribution(std::move(state));
   });
 }

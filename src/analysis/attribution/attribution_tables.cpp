@@ -50,14 +50,6 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
   }
 }
 
-// Returns an empty table of scores (head, query, key) with more `columns`, as in empty_table().
-Table make_query_key_pair_table(const std::string& columns) {
-  return empty_table(
-      "text model, text text, integer layer, integer head, integer query, integer key, "
-      "text query_token, text key_token, real score, real attention, " +
-      columns);
-}
-
 // Adds a row that starts with the cells identifying the score of `pair`, followed by `more`.
 void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
   const auto& p = state.pairs[pair];
@@ -68,11 +60,15 @@ void add_pair_row(Table& table, const State& state, std::size_t pair, const Cell
   table.add(std::move(cells));
 }
 
-// Builds a table by calling body(table, pair) for every (query, key) pair of an attribution.
+// Builds a table of scores with more `columns`, as in empty_table(), by calling body(table, pair)
+// for every (query, key) pair of an attribution.
 template <typename Body>
 Table make_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {
-    Table table = make_query_key_pair_table(columns);
+    Table table = empty_table(
+        "text model, text text, integer layer, integer head, integer query, integer key, "
+        "text query_token, text key_token, real score, real attention, " +
+        columns);
     for (std::size_t pair = 0; pair < state.pairs.size(); ++pair) body(table, pair);
     return table;
   });
@@ -129,7 +125,14 @@ class HeadComposition {
  public:
   // Adds the sampled scores of one text.
   void add_text(const HeadDecomposition& head, const std::vector<ScorePair>& pairs) {
-    if (names_.empty()) set_names(head);
+    if (names_.empty()) {
+      for (const auto& q : head.q.labels)
+        for (const auto& k : head.k.labels) names_.emplace_back(q, k);
+      pairs_ = names_.size();
+      for (const auto& q : head.q.labels) names_.emplace_back("q", q);
+      for (const auto& k : head.k.labels) names_.emplace_back("k", k);
+      for (auto* list : {&means_, &deviations_, &sums_, &products_}) list->resize(names_.size());
+    }
     std::vector<double> text(names_.size(), 0.0);  // sums over the text
     std::int64_t samples = 0;
     for (const auto& pair : pairs) {
@@ -158,15 +161,16 @@ class HeadComposition {
     }
   }
 
-  // Adds a row for every component pair, or for the `top` pairs that explain the most variance plus
-  // one row with the sum of the remaining pairs.
-  void add_pairs(Table& table, const std::string& label, AttentionHead head,
-                 std::int64_t top) const {
+  // Adds a row for every component, and for every component pair, or for the `top` pairs that
+  // explain the most variance plus one row with the sum of the remaining pairs.
+  void add_rows(Composition& tables, const std::string& label, AttentionHead head,
+                std::int64_t top) const {
+    for (auto i = pairs_; i < names_.size(); ++i) add_row(tables.components, label, head, i);
     const auto order = largest_indices(pairs_, 0, [&](std::size_t i) {
       return std::isnan(explained(i)) ? 0.0 : std::fabs(explained(i));
     });
     const auto kept = top == 0 ? pairs_ : std::min(pairs_, as_index(top));
-    for (const auto i : std::span(order).first(kept)) add_row(table, label, head, i);
+    for (const auto i : std::span(order).first(kept)) add_row(tables.pairs, label, head, i);
     if (kept == pairs_) return;
     double mean = 0;
     double share = 0;
@@ -174,24 +178,11 @@ class HeadComposition {
       mean += means_[i];
       share += explained(i);
     }
-    table.add(
+    tables.pairs.add(
         {label, head.layer, head.head, "others", "others", mean, kNan, share, texts_, samples_});
   }
 
-  void add_component_rows(Table& table, const std::string& label, AttentionHead head) const {
-    for (auto i = pairs_; i < names_.size(); ++i) add_row(table, label, head, i);
-  }
-
  private:
-  void set_names(const HeadDecomposition& head) {
-    for (const auto& q : head.q.labels)
-      for (const auto& k : head.k.labels) names_.emplace_back(q, k);
-    pairs_ = names_.size();
-    for (const auto& q : head.q.labels) names_.emplace_back("q", q);
-    for (const auto& k : head.k.labels) names_.emplace_back("k", k);
-    for (auto* list : {&means_, &deviations_, &sums_, &products_}) list->resize(names_.size());
-  }
-
   // Share of the score variance explained by a contribution: cov(contribution, score) / var(score).
   double explained(std::size_t i) const {
     const auto n = static_cast<double>(samples_);
@@ -343,27 +334,24 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
 
 Table ScoreAttribution::effect_table() const {
   return translate_exceptions([&] {
-    const auto& state = *state_;
-    if (state.heads.front().v.empty())
+    if (state_->heads.front().v.empty())
       bad_input("effects were not computed; set AttributionOptions::effect");
-    Table table = make_query_key_pair_table(
-        "text side, text component, real attention_without, real output_change");
     std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<RemovalEffect>> rows;
-    for (std::size_t p = 0; p < state.pairs.size(); ++p) {
-      const auto query = state.pairs[p].query;
-      const auto& head = state.head(p);
+    const auto columns = "text side, text component, real attention_without, real output_change";
+    return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+      const auto query = state_->pairs[pair].query;
+      const auto& head = state_->head(pair);
       auto& effects = rows[{&head, query}];
       if (effects.empty()) effects = row_effects(head, query);
       for (std::size_t c = 0; c < effects.size(); ++c) {
         const bool of_q = c < head.q.labels.size();
         add_pair_row(
-            table, state, p,
+            table, *state_, pair,
             {std::string(of_q ? "q" : "k"),
              of_q ? head.q.labels[c] : head.k.labels[c - head.q.labels.size()],
-             effects[c].attention[as_index(state.pairs[p].key)], effects[c].output_change});
+             effects[c].attention[as_index(state_->pairs[pair].key)], effects[c].output_change});
       }
-    }
-    return table;
+    });
   });
 }
 
@@ -394,10 +382,8 @@ Composition composition(const Model& model, const std::vector<std::vector<std::i
     };
     Composition found{columns("text q_component, text k_component"),
                       columns("text side, text component")};
-    for (std::size_t h = 0; h < heads.size(); ++h) {
-      heads[h].add_pairs(found.pairs, label, options.heads[h], options.top);
-      heads[h].add_component_rows(found.components, label, options.heads[h]);
-    }
+    for (std::size_t h = 0; h < heads.size(); ++h)
+      heads[h].add_rows(found, label, options.heads[h], options.top);
     return found;
   });
 }

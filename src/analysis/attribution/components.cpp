@@ -51,12 +51,6 @@ Tensor constant_column(std::int64_t rows, double value) {
   return column;
 }
 
-WeightMatrix transpose_weight(const WeightMatrix& matrix) {
-  const auto& v = matrix.values;
-  QKSCOPE_ASSERT(v.rank() == 2 && !matrix.is_mxfp4());
-  return {strided_view(v, 0, {v.dim(1), v.dim(0)}, {v.stride(1), v.stride(0)}), matrix.scale};
-}
-
 void add_scaled_tensor(Tensor& sum, const Tensor& x, float factor) {
   for (std::int64_t i = 0; i < sum.size(); ++i) sum.data<float>()[i] += factor * x.data<float>()[i];
 }
@@ -240,7 +234,10 @@ class ComponentCollector : public Observer {
       const Tensor behind =
           apply_norm_weight(reader.matrix, weights.post_attention_norm, model_.norm);
       // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
-      const Tensor paths = apply_linear(behind, transpose_weight(weights.o.weight));
+      const auto& o = weights.o.weight.values;
+      QKSCOPE_ASSERT(o.rank() == 2 && !weights.o.weight.is_mxfp4());
+      const auto transposed = strided_view(o, 0, {o.dim(1), o.dim(0)}, {o.stride(1), o.stride(0)});
+      const Tensor paths = apply_linear(behind, {transposed, weights.o.weight.scale});
       for (std::int64_t head = 0; head < model_.n_heads; ++head) {
         Tensor part =
             apply_linear(reader.copy_columns(z, head * d, d),

@@ -14,23 +14,18 @@
 namespace qkscope {
 namespace {
 
-using LayerHead = std::pair<std::int64_t, std::int64_t>;  // layer, head
-
 // Mean attention mass by distance band (bit width of the distance) and head class.
 using AttentionMassByBand = std::map<std::int64_t, std::map<std::string, std::vector<double>>>;
 
 AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& results) {
   const ResultFrame& frame = results.frame("distance");
-  const auto& layers = frame.integer_column("layer");
-  const auto& heads = frame.head_column();
   const ResultFrame& taxonomy = results.frame("taxonomy");
-  std::map<LayerHead, std::string> classes;
+  std::map<HeadOfRun, std::string> classes;
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
-    classes[{taxonomy.integer_column("layer")[row], taxonomy.head_column()[row]}] =
-        taxonomy.text_column("class")[row];
+    classes[taxonomy.head(row)] = taxonomy.text_column("class")[row];
   AttentionMassByBand masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const auto found = classes.find({layers[row], heads[row]});
+    const auto found = classes.find(frame.head(row));
     const double mass = frame.real_column("mass")[row];
     if (found == classes.end() || std::isnan(mass)) continue;
     masses[frame.nullable_integer_column("width")[row]][found->second].push_back(mass);
@@ -47,14 +42,11 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
 // median of its head's channels; `row` counts the heads of all layers from the top of the map.
 Table channel_table(const ResultFrame& frame) {
   const auto& absmax = frame.real_column("absmax");
-  const auto& layers = frame.integer_column("layer");
-  const auto& numbers = frame.head_column();
-  std::map<std::pair<bool, LayerHead>, std::vector<std::size_t>> heads;
-  std::map<LayerHead, std::int64_t> map_rows;
+  std::map<std::pair<bool, HeadOfRun>, std::vector<std::size_t>> heads;
+  std::map<HeadOfRun, std::int64_t> map_rows;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const LayerHead place = {layers[row], numbers[row]};
-    heads[{frame.text_column("stage")[row] == "post", place}].push_back(row);
-    map_rows[place] = 0;
+    heads[{frame.text_column("stage")[row] == "post", frame.head(row)}].push_back(row);
+    map_rows[frame.head(row)] = 0;
   }
   std::int64_t next = 0;
   for (auto& [place, map_row] : map_rows) map_row = next++;
@@ -67,7 +59,7 @@ Table channel_table(const ResultFrame& frame) {
     if (!(middle > 0)) continue;
     for (const auto row : rows)
       table.add({frame.nullable_integer_column("channel")[row], map_rows[place],
-                 absmax[row] / middle, std::int64_t{post}, place.first, place.second});
+                 absmax[row] / middle, std::int64_t{post}, place.layer, place.head});
   }
   return table;
 }
@@ -413,8 +405,7 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
   for (const auto& component : largest_shares(shares)) {
-    const auto i = series.size();
-    const LegendEntry look{escape_markup(component), style::kFamilies[i], style::kFamilyPoints[i]};
+    const auto look = family_legend_entry(series.size(), escape_markup(component));
     series.push_back(table.add_line(component, shares[component], look));
   }
   Figure figure;

@@ -1,8 +1,8 @@
 // Comparison of model families, and of benchmark scores with the loss of plasticity.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -49,10 +49,6 @@ std::vector<ModelFamilyHeads> group_runs_by_family(const AnalysisResults& result
       families[of_run[rotated.run_indices()[row]]].add(row, bias[row], separation[row]);
   std::erase_if(families, [](const ModelFamilyHeads& family) { return family.rows.empty(); });
   return families;
-}
-
-Figure figure_without_families(const std::vector<ModelFamilyHeads>& families) {
-  return families.empty() ? Figure() : empty_figure(kOneFamily);
 }
 
 ModelFamilyHeads join_families(const std::vector<ModelFamilyHeads>& families) {
@@ -115,32 +111,19 @@ struct BenchmarkScores {
   std::map<std::size_t, double> of_run;
 };
 
-Table read_score_table(const std::string& path) {
-  const auto names = read_csv_header(path);
-  using enum Table::Type;
-  std::vector<CsvColumn> columns = {
-      {"benchmark", text}, {"model", text}, {"metric", text}, {"value", real}};
-  for (const char* optional : {"model_in_study", "mode", "length_tokens"})
-    if (std::ranges::find(names, optional) != names.end()) columns.push_back({optional, text});
-  return read_csv_table(path, columns);
-}
-
-// Returns the index of the run with one of these names as its label or title, or nullopt.
-std::optional<std::size_t> find_run_named(const AnalysisResults& results,
-                                          const std::vector<std::string>& names) {
-  for (std::size_t i = 0; i < results.runs().size(); ++i) {
-    const auto& run = results.runs()[i];
-    for (const auto& name : names)
-      if (is_same_model(name, run.label) || is_same_model(name, run.title)) return i;
-  }
-  return std::nullopt;
-}
-
 // Reads the scores of runs that have a plasticity drop; needs kMinRuns such runs per benchmark.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
-  const Table table = read_score_table(path);
+  const auto names = read_csv_header(path);
+  std::vector<CsvColumn> columns = {{"benchmark", Table::Type::text},
+                                    {"model", Table::Type::text},
+                                    {"metric", Table::Type::text},
+                                    {"value", Table::Type::real}};
+  for (const char* optional : {"model_in_study", "mode", "length_tokens"})
+    if (std::ranges::find(names, optional) != names.end())
+      columns.push_back({optional, Table::Type::text});
+  const Table table = read_csv_table(path, columns);
   const auto text = [&](const char* column, std::size_t row) {
     const auto* found = table.find(column);
     return found == nullptr ? std::string() : found->texts[row];
@@ -149,14 +132,21 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
   std::vector<BenchmarkScores> sets;
   std::map<std::string, std::size_t> places;
   for (std::size_t row = 0; row < values.size(); ++row) {
-    const auto run = find_run_named(results, {text("model_in_study", row), text("model", row)});
-    if (!run || std::isnan(values[row]) || std::isnan(drops[*run])) continue;
+    const auto found_run = std::ranges::find_if(results.runs(), [&](const ResultRun& run) {
+      return std::ranges::any_of(std::array{"model_in_study", "model"}, [&](const char* column) {
+        const auto name = text(column, row);
+        return is_same_model(name, run.label) || is_same_model(name, run.title);
+      });
+    });
+    const auto run = static_cast<std::size_t>(found_run - results.runs().begin());
+    if (found_run == results.runs().end() || std::isnan(values[row]) || std::isnan(drops[run]))
+      continue;
     std::string name = text("benchmark", row) + " " + text("metric", row);
     const auto length = text("length_tokens", row);
     if (!length.empty() && length != "all") name += " at " + length;
     const auto [found, fresh] = places.emplace(name + "\n" + text("mode", row), sets.size());
     if (fresh) sets.push_back({name, {}});
-    sets[found->second].of_run.emplace(*run, values[row]);
+    sets[found->second].of_run.emplace(run, values[row]);
   }
   std::erase_if(sets, [](const BenchmarkScores& set) { return set.of_run.size() < kMinRuns; });
   return sets;
@@ -206,22 +196,11 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
   return points;
 }
 
-std::string plot_scores(const FigureKind& kind, std::size_t panel, const ScorePoints& points,
-                        const std::vector<LegendEntry>& legend) {
-  std::string text = "plot \\\n";
-  if (points.bars) text += kind.fill("bars", fmt::arg("panel", panel));
-  for (std::size_t i = 0; i < legend.size(); ++i)
-    text +=
-        kind.fill("points", fmt::arg("panel", panel), fmt::arg("family", i),
-                  fmt::arg("point", legend[i].point_type), fmt::arg("colour", legend[i].colour));
-  return text + kind.fill("names", fmt::arg("panel", panel));
-}
-
 }  // namespace
 
 Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = group_runs_by_family(results);
-  if (families.size() < 2) return figure_without_families(families);
+  if (families.size() < 2) return empty_figure(families.empty() ? "" : kOneFamily);
   const auto all = join_families(families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
@@ -262,7 +241,7 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
 
 Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = group_runs_by_family(results);
-  if (families.size() < 2) return figure_without_families(families);
+  if (families.size() < 2) return empty_figure(families.empty() ? "" : kOneFamily);
   const ModelFamilyHeads points = join_families(families);
   auto [table, entries] = family_table(results, families, points);
   const auto unit = choose_axis_unit({points.bias}, "per token");
@@ -305,8 +284,14 @@ Figure ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) 
   grid.draw(
       figure,
       grid.legend(legend) + "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n",
-      [&](std::size_t i) {
-        return PanelGrid::Panel{points.titles[i], plot_scores(kind, i, points, legend)};
+      [&](std::size_t panel) -> PanelGrid::Panel {
+        std::string plot = "plot \\\n";
+        if (points.bars) plot += kind.fill("bars", fmt::arg("panel", panel));
+        for (std::size_t i = 0; i < legend.size(); ++i)
+          plot += kind.fill("points", fmt::arg("panel", panel), fmt::arg("family", i),
+                            fmt::arg("point", legend[i].point_type),
+                            fmt::arg("colour", legend[i].colour));
+        return {points.titles[panel], plot + kind.fill("names", fmt::arg("panel", panel))};
       });
   figure.caption =
       kind.fill("caption", replace_control_characters(path.substr(path.rfind('/') + 1)),

@@ -45,11 +45,7 @@ FigureKind figure_kind(const std::string& name, const Json& defaults, const Json
   const auto draw = own_keys.value("draw", name);
   Json keys = defaults.value(draw, Json::object());
   keys.update(own_keys);
-  const auto runs = keys.value("runs", "any");
-  return {name, keys.value("tables", std::vector<std::string>()),
-          runs == "one"       ? RunCountRequirement::one
-          : runs == "several" ? RunCountRequirement::several
-                              : RunCountRequirement::any,
+  return {name, keys.value("tables", std::vector<std::string>()), keys.value("runs", ""),
           kDrawingFunctions.at(draw), keys};
 }
 

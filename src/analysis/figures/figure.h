@@ -116,13 +116,6 @@ inline Figure empty_figure(std::string why) {
   return figure;
 }
 
-// Number of runs that a figure can show.
-enum class RunCountRequirement {
-  any,
-  one,      // shows a single run, never a sweep of several
-  several,  // compares runs; drawn for a single run only if the user names the figure
-};
-
 struct FigureKind;
 using DrawFigure = Figure(const AnalysisResults& results, const FigureKind& kind);
 
@@ -130,7 +123,9 @@ using DrawFigure = Figure(const AnalysisResults& results, const FigureKind& kind
 struct FigureKind {
   std::string name;
   std::vector<std::string> tables;  // required result tables; the figure is skipped without them
-  RunCountRequirement runs = RunCountRequirement::any;
+  // "one": shows a single run, never a sweep of several. "several": compares runs; drawn for a
+  // single run only if the user names the figure. "": shows any number of runs.
+  std::string runs;
   DrawFigure* draw = nullptr;  // may leave name, title and caption to make_figure()
   Json keys;
 

@@ -122,51 +122,22 @@ std::string plot_map_cells(const std::string& x, const std::string& colour) {
 
 constexpr double kColourBar = 0.62;  // inches beside the map for the colour bar
 
-std::string colour_bar(const FigureKind& kind, const MapLayout& layout, const std::string& title) {
-  return kind.fill("colour_bar", fmt::arg("left", style::kColumn - kColourBar + 0.09),
-                   fmt::arg("bottom", layout.plot_bottom()),
-                   fmt::arg("height", layout.plot_top() - layout.plot_bottom()),
-                   fmt::arg("title", title), fmt::arg("right", style::kColumn - 0.08));
-}
-
-struct MapColours {
-  std::string script;   // range and palette
-  std::string caption;  // sentence about the colours
-};
-
-// Returns the colour range of a head map. The gnuplot script multiplies values by `scale`.
-MapColours map_colours(const std::string& kind, const std::vector<double>& values, double scale) {
-  if (kind == "to_one")
-    return {gnuplot_palette_command(style::kCividis) + "set cbrange [0:1]\nset cbtics 0.25\n",
-            "Colours run from 0 to 1."};
-  if (kind == "signed_to_one")
-    return {gnuplot_palette_command(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
-            "Colours run from -1 (blue) over 0 (white) to 1 (red)."};
-  if (kind == "to_largest") {
-    const double largest = std::ranges::max(values);
-    const double top = largest > 0 ? largest : 1;
-    return {gnuplot_palette_command(style::kCividis) +
-                fmt::format("set cbrange [0:{}]\nset cbtics {}\n", top, nice_tick_step(top, 4)),
-            "Colours run from 0 to the largest head."};
-  }
+// Returns the palette and the range of a head map by an entry of `scales`. The gnuplot script
+// multiplies values by `factor`.
+std::string map_colours(const Json& scale, const std::vector<double>& values, double factor) {
+  const bool around_zero = scale.at("around_zero");
+  double top = 1;
   // Clip at the 98th percentile: a few outlying heads would leave all other heads white.
-  const double far = quantile_of(absolute_values(values), 0.98) * scale;
-  const double top = far > 0 ? far : 1;
-  return {
-      gnuplot_palette_command(style::kAroundZero) +
-          fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", -top, top, nice_tick_step(top, 2)),
-      "White is 0, red above, blue below; the 2 % of heads farthest from 0 share the last "
-      "colour."};
+  if (!scale.contains("step"))
+    top = around_zero ? quantile_of(absolute_values(values), 0.98) * factor
+                      : std::ranges::max(values);
+  if (!(top > 0)) top = 1;
+  return gnuplot_palette_command(around_zero ? style::kAroundZero : style::kCividis) +
+         fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", around_zero ? -top : 0, top,
+                     scale.value("step", nice_tick_step(top, around_zero ? 2 : 4)));
 }
 
 constexpr std::size_t kCollageHeads = 12;
-
-// Fills in the principal components that the user selected as axes.
-std::string fill_in_components(const AnalysisResults& results, const FigureKind& kind,
-                               const char* key) {
-  const auto [x, y] = results.choices().components;
-  return kind.fill(key, x, y);
-}
 
 // Range [first, last) of the rows of one head in the table head_scatter.
 struct HeadRange {
@@ -177,14 +148,12 @@ struct HeadRange {
 // Returns the heads of the last run that have values on both axes. Rows of a head are contiguous.
 std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::vector<double>& x,
                                          const std::vector<double>& y) {
-  const auto& layers = scatter.integer_column("layer");
-  const auto& heads = scatter.integer_column("head");
   const auto run = std::ranges::max(scatter.run_indices());
   std::vector<HeadRange> ranges;
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
     if (scatter.run_indices()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
-    if (ranges.empty() || ranges.back().last != row || layers[ranges.back().first] != layers[row] ||
-        heads[ranges.back().first] != heads[row])
+    if (ranges.empty() || ranges.back().last != row ||
+        scatter.head(ranges.back().first) != scatter.head(row))
       ranges.push_back({row, row});
     ranges.back().last = row + 1;
   }
@@ -208,11 +177,7 @@ std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& 
   return chosen;
 }
 
-// A row of head_scatter or head_planes, and the number of the panel that shows it.
-struct PanelRow {
-  std::int64_t panel;
-  std::size_t row;
-};
+using PanelRow = std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
 
 // Returns the CSV of points shaded by position (position / largest position). `panel_column`: name
 // of the column that holds the panel number.
@@ -242,47 +207,6 @@ double tick_step(const std::vector<double>& values, const HeadRange& head) {
   return nice_tick_step(*high - *low, 3);
 }
 
-// A head of the table head_planes.
-struct HeadOfRun {
-  std::size_t run;
-  std::int64_t layer;
-  std::int64_t head;
-
-  bool operator==(const HeadOfRun&) const = default;
-};
-
-HeadOfRun head_at(const ResultFrame& planes, std::size_t row) {
-  return {planes.run_indices()[row], planes.nullable_integer_column("layer")[row],
-          planes.head_column()[row]};
-}
-
-// Returns the head selected by the user, or else the first head in the table, of the last run.
-std::optional<HeadOfRun> chosen_head(const AnalysisResults& results, const ResultFrame& planes) {
-  std::optional<HeadOfRun> found;
-  for (std::size_t row = 0; row < planes.rows(); ++row) {
-    const auto here = head_at(planes, row);
-    const auto name = fmt::format("{}.{}", here.layer, here.head);
-    if (!results.choices().head.empty() && results.choices().head != name) continue;
-    if (!found || here.run > found->run) found = here;
-  }
-  return found;
-}
-
-// Panel titles by plane number, built from complement.parquet, for example "3: 12.0 %, 0.98".
-std::map<std::int64_t, std::string> plane_titles(const AnalysisResults& results,
-                                                 const HeadOfRun& head) {
-  std::map<std::int64_t, std::string> titles;
-  if (!results.has("complement")) return titles;
-  const ResultFrame& complement = results.frame("complement");
-  for (std::size_t row = 0; row < complement.rows(); ++row)
-    if (head_at(complement, row) == head)
-      titles[complement.integer_column("pair")[row]] =
-          fmt::format("{}: {:.1f} %, {:.2f}", complement.integer_column("pair")[row],
-                      100 * complement.real_column("variance_share")[row],
-                      complement.real_column("angle_r")[row]);
-  return titles;
-}
-
 void draw_planes(const AnalysisResults& results, const FigureKind& kind, const HeadOfRun& head,
                  Figure& figure) {
   std::map<std::int64_t, double> sizes;  // largest absolute coordinate of each plane
@@ -292,7 +216,14 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
       double& size = sizes[planes[row]];
       size = std::max(size, std::fabs(figure.data.find(axis)->reals[row]));
     }
-  const auto titles = plane_titles(results, head);
+  std::map<std::int64_t, std::string> titles;  // by plane: "3: 12.0 %, 0.98"
+  const ResultFrame* complement =
+      results.has("complement") ? &results.frame("complement") : nullptr;
+  for (std::size_t row = 0; complement && row < complement->rows(); ++row)
+    if (const auto plane = complement->integer_column("pair")[row]; complement->head(row) == head)
+      titles[plane] = fmt::format("{}: {:.1f} %, {:.2f}", plane,
+                                  100 * complement->real_column("variance_share")[row],
+                                  complement->real_column("angle_r")[row]);
   auto options = grid_options(kind, sizes.size());
   options.functions = kind.fill("functions");
   const PanelGrid grid(options);
@@ -343,18 +274,21 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
     figure.hover.push_back(layout.hover(
         cell, fmt::format("{} {:.4g}{}", shown, cell.value, unit.empty() ? "" : " " + unit)));
   }
-  const auto colours = map_colours(kind.text("scale"), values, scaled.scale);
+  const Json scale = kind.keys.at("scales").at(kind.text("scale"));
   figure.height = layout.height();
-  figure.script =
-      layout.axes(kind) + colours.script +
-      colour_bar(kind, layout,
-                 kind.text("label") + (unit.empty() ? "" : fmt::format(" ({})", scaled.text))) +
-      "plot " + plot_map_cells("$1", fmt::format(":($3 * {})", scaled.scale)) +
-      " linecolor palette\n";
+  figure.script = layout.axes(kind) + map_colours(scale, values, scaled.scale) +
+                  kind.fill("colour_bar", fmt::arg("left", style::kColumn - kColourBar + 0.09),
+                            fmt::arg("bottom", layout.plot_bottom()),
+                            fmt::arg("height", layout.plot_top() - layout.plot_bottom()),
+                            fmt::arg("title", kind.text("label") +
+                                                  (unit.empty() ? "" : " (" + scaled.text + ")")),
+                            fmt::arg("right", style::kColumn - 0.08)) +
+                  "plot " + plot_map_cells("$1", fmt::format(":($3 * {})", scaled.scale)) +
+                  " linecolor palette\n";
   figure.caption = fmt::format(
       "{} One cell per head of '{}', layers from left to right; heads that were not captured stay "
       "blank. {}",
-      kind.text("caption"), results.run_title(), colours.caption);
+      kind.text("caption"), results.run_title(), scale.value("caption", ""));
   return figure;
 }
 
@@ -394,8 +328,11 @@ Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
 
 Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& scatter = results.frame("head_scatter");
-  const std::string x = fill_in_components(results, kind, "x");
-  const std::string y = fill_in_components(results, kind, "y");
+  const auto fill_in_components = [&](const char* key) {
+    return kind.fill(key, results.choices().components[0], results.choices().components[1]);
+  };
+  const std::string x = fill_in_components("x");
+  const std::string y = fill_in_components("y");
   for (const auto& axis : {x, y})
     if (!scatter.has(axis))
       return empty_figure(fmt::format(
@@ -404,35 +341,34 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   const auto heads = select_evenly_spread_heads(all, kCollageHeads);
   if (heads.empty()) return {};
   Figure figure;
-  figure.title = fill_in_components(results, kind, "title");
+  figure.title = fill_in_components("title");
   std::vector<PanelRow> rows;
   for (std::size_t i = 0; i < heads.size(); ++i)
     for (auto row = heads[i].first; row < heads[i].last; ++row)
       rows.push_back({as_integer_cell(i), row});
   figure.data = shaded_points(results, scatter, rows, "panel", x, y);
   auto options = grid_options(kind, heads.size());
-  options.x_label = fill_in_components(results, kind, "x_label");
-  options.y_label = fill_in_components(results, kind, "y_label");
+  options.x_label = fill_in_components("x_label");
+  options.y_label = fill_in_components("y_label");
   options.functions = kind.fill("functions");
   const PanelGrid grid(options);
-  grid.draw(
-      figure,
-      kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
-          "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
-      [&](std::size_t i) -> PanelGrid::Panel {
-        const auto row = heads[i].first;
-        return {
-            fmt::format("layer {}, head {}{}", scatter.integer_column("layer")[row],
-                        scatter.integer_column("head")[row], scatter.is_nope(row) ? " (NoPE)" : ""),
-            fmt::format("set xtics {}\nset ytics {}\n", tick_step(scatter.real_column(x), heads[i]),
-                        tick_step(scatter.real_column(y), heads[i])) +
-                kind.fill("points", fmt::arg("panel", i), fmt::arg("size", 0.28))};
-      });
+  grid.draw(figure,
+            kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
+                "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
+            [&](std::size_t i) -> PanelGrid::Panel {
+              const auto [run, layer, head] = scatter.head(heads[i].first);
+              return {fmt::format("layer {}, head {}{}", layer, head,
+                                  scatter.is_nope(heads[i].first) ? " (NoPE)" : ""),
+                      fmt::format("set xtics {}\nset ytics {}\n",
+                                  tick_step(scatter.real_column(x), heads[i]),
+                                  tick_step(scatter.real_column(y), heads[i])) +
+                          kind.fill("points", fmt::arg("panel", i), fmt::arg("size", 0.28))};
+            });
   figure.caption = fmt::format(
       "{} Blue circles are queries, red squares keys, darker the later their position. {} heads of "
       "'{}', spread evenly over layers and head numbers; of each head the rows kept in "
       "head_scatter.parquet.",
-      fill_in_components(results, kind, "caption"), heads.size(),
+      fill_in_components("caption"), heads.size(),
       results.run_title(scatter.run_indices()[heads.front().first]));
   return figure;
 }
@@ -441,7 +377,14 @@ Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
   if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
     return empty_figure("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
   const ResultFrame& planes = results.frame("head_planes");
-  const auto head = chosen_head(results, planes);
+  // The head selected by the user, or else the first head in the table, of the last run.
+  std::optional<HeadOfRun> head;
+  for (std::size_t row = 0; row < planes.rows(); ++row) {
+    const auto here = planes.head(row);
+    const auto& chosen = results.choices().head;
+    if (!chosen.empty() && chosen != fmt::format("{}.{}", here.layer, here.head)) continue;
+    if (!head || here.run > head->run) head = here;
+  }
   if (!head)
     return empty_figure(
         fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
@@ -449,7 +392,7 @@ Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
   std::vector<PanelRow> rows;
   for (std::size_t row = 0; row < planes.rows(); ++row)
-    if (head_at(planes, row) == *head)
+    if (planes.head(row) == *head)
       rows.push_back({planes.nullable_integer_column("plane")[row], row});
   figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
   draw_planes(results, kind, *head, figure);

@@ -28,14 +28,12 @@ namespace {
 
 // Logarithmic axis range of |values| in whole decades; ignores values below 1e-5 of the largest.
 std::string decade_range(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double value : values)
-    if (std::fabs(value) > largest) largest = std::fabs(value);
-  double smallest = largest;
-  for (const double value : values)
-    if (std::fabs(value) > 1e-5 * largest) smallest = std::min(smallest, std::fabs(value));
-  if (!(smallest > 0)) return "set yrange [1e-6:1]\n";
-  return fmt::format("set yrange [1e{}:1e{}]\n", std::floor(std::log10(smallest)),
+  auto sizes = absolute_values(values);
+  std::erase_if(sizes, [](double size) { return !(size > 0); });
+  if (sizes.empty()) return "set yrange [1e-6:1]\n";
+  const double largest = std::ranges::max(sizes);
+  std::erase_if(sizes, [&](double size) { return !(size > 1e-5 * largest); });
+  return fmt::format("set yrange [1e{}:1e{}]\n", std::floor(std::log10(std::ranges::min(sizes))),
                      std::ceil(std::log10(largest)));
 }
 
@@ -148,10 +146,6 @@ Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
   return mean_table(results, cells, "bin", "mean");
 }
 
-double figure_height_for_runs(const AnalysisResults& results) {
-  return 0.62 + 0.2 * static_cast<double>(results.runs().size());
-}
-
 constexpr int kHistogramBins = 24;
 
 // Values of one column by layer kind. `rope` includes heads whose layer kind is unknown.
@@ -248,20 +242,6 @@ std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, con
   return panels;
 }
 
-Table histogram_table(const std::vector<HistogramPanel>& panels) {
-  Table table = empty_table(
-      "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
-      "null, text measure");
-  for (std::size_t i = 0; i < panels.size(); ++i)
-    for (int bin = 0; bin < kHistogramBins; ++bin) {
-      const auto& p = panels[i];
-      const auto place = static_cast<std::size_t>(bin);
-      table.add({as_integer_cell(i), p.bins.edge(bin), p.bins.edge(bin + 1), p.rope[place],
-                 p.nope[place], p.mean, p.null, p.column});
-    }
-  return table;
-}
-
 }  // namespace
 
 Figure rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
@@ -306,7 +286,8 @@ Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
   figure.data = depth_means(results, kind);
   if (figure.data.rows() == 0) return {};
-  figure.height = figure_height_for_runs(results) + (around_zero ? 0.16 : 0);
+  figure.height =
+      0.62 + 0.2 * static_cast<double>(results.runs().size()) + (around_zero ? 0.16 : 0);
   figure.script = gnuplot_palette_command(kColours.at(kind.text("colours"))) +
                   vertical_axis_of_runs(results) + kind.text("script");
   std::string dark = "$3 >= 0.5";
@@ -343,7 +324,7 @@ Figure component_weights(const AnalysisResults& results, const FigureKind& kind)
     figure.script = kind.fill("script_of_one", fmt::arg("right", std::ranges::max(components) + 1));
     return figure;
   }
-  figure.height = figure_height_for_runs(results);
+  figure.height = 0.62 + 0.2 * static_cast<double>(results.runs().size());
   figure.script = gnuplot_palette_command(style::kGreens) + vertical_axis_of_runs(results) +
                   kind.fill("script") + plot_heatmap_cells(1, 2, 3) + "\n";
   return figure;
@@ -355,7 +336,16 @@ Figure distributions(const AnalysisResults& results, const FigureKind& kind) {
   const bool nope = std::ranges::any_of(panels, &HistogramPanel::any_nope);
   const bool null = std::ranges::any_of(panels, [](const auto& p) { return !std::isnan(p.null); });
   Figure figure;
-  figure.data = histogram_table(panels);
+  figure.data = empty_table(
+      "integer panel, real low, real high, integer heads, integer nope_heads, real mean, real "
+      "null, text measure");
+  for (std::size_t i = 0; i < panels.size(); ++i)
+    for (int bin = 0; bin < kHistogramBins; ++bin) {
+      const auto& p = panels[i];
+      const auto place = static_cast<std::size_t>(bin);
+      figure.data.add({as_integer_cell(i), p.bins.edge(bin), p.bins.edge(bin + 1), p.rope[place],
+                       p.nope[place], p.mean, p.null, p.column});
+    }
   auto options = grid_options(kind, panels.size());
   options.top = nope ? 0.36 : 0.2;
   const PanelGrid grid(options);

@@ -75,35 +75,6 @@ Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::
   return facts;
 }
 
-// Fills in `runs`, which have label, phase and order, from the JSON files in `folder`.
-SweepMetadata read_run_metadata(const std::string& folder, std::vector<ResultRun>& runs) {
-  SweepMetadata metadata;
-  Json entries = Json::array();
-  if (const std::string list = folder + "/runs.json"; path_exists(list)) {
-    const Json sweep = load_json(list);
-    metadata.name = string_at_json_pointer(sweep, "/name");
-    if (const Json runs_entry = value_at_json_pointer(sweep, "/runs"); runs_entry.is_array())
-      entries = runs_entry;
-  }
-  for (auto& run : runs) {
-    run.facts = collect_run_metadata(run, entries, folder);
-    run.title = display_label(run.label);
-    run.family = family_from(run);
-    const auto read_bound = [&](const char* pointer, double& bound) {
-      if (const Json found = value_at_json_pointer(run.facts, pointer); found.is_number())
-        bound = found;
-    };
-    read_bound("/summary/options/taxonomy_high", run.high);
-    read_bound("/summary/options/taxonomy_low", run.low);
-  }
-  for (const auto& entry : entries)
-    if (entry.is_object() && std::ranges::none_of(runs, [&](const ResultRun& run) {
-          return run.label == string_at_json_pointer(entry, "/label");
-        }))
-      metadata.runs_without_rows.push_back(entry);
-  return metadata;
-}
-
 // Appends the runs of a table that `runs` does not have yet, in order of appearance.
 void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   const auto* model = table.find("model");
@@ -148,14 +119,6 @@ std::vector<double> robust_scores(const std::vector<double>& values) {
   const double middle = quantile_of(values, 0.5);
   const double spread = quantile_of(values, 0.75) - quantile_of(values, 0.25);
   return project(values, [&](double value) { return spread > 0 ? (value - middle) / spread : 0; });
-}
-
-// Describes an attention kind: "sliding:512" -> "sliding attention, 512 tokens".
-std::string attention_title(const std::string& kind) {
-  const auto colon = kind.find(':');
-  const auto name = kind.substr(0, colon) + " attention";
-  return colon == std::string::npos ? name
-                                    : fmt::format("{}, {} tokens", name, kind.substr(colon + 1));
 }
 
 }  // namespace
@@ -261,8 +224,34 @@ AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
         "the folder that 'qkscope analyze --out' or 'qkscope sweep' wrote",
         folder_);
   std::ranges::stable_sort(runs_, {}, &ResultRun::order);
-  metadata_ = read_run_metadata(folder_, runs_);
+  read_run_metadata();
   read_intervals();
+}
+
+void AnalysisResults::read_run_metadata() {
+  Json entries = Json::array();
+  if (const std::string list = folder_ + "/runs.json"; path_exists(list)) {
+    const Json sweep = load_json(list);
+    sweep_name_ = string_at_json_pointer(sweep, "/name");
+    if (const Json runs_entry = value_at_json_pointer(sweep, "/runs"); runs_entry.is_array())
+      entries = runs_entry;
+  }
+  for (auto& run : runs_) {
+    run.facts = collect_run_metadata(run, entries, folder_);
+    run.title = display_label(run.label);
+    run.family = family_from(run);
+    const auto read_bound = [&](const char* pointer, double& bound) {
+      if (const Json found = value_at_json_pointer(run.facts, pointer); found.is_number())
+        bound = found;
+    };
+    read_bound("/summary/options/taxonomy_high", run.high);
+    read_bound("/summary/options/taxonomy_low", run.low);
+  }
+  for (const auto& entry : entries)
+    if (entry.is_object() && std::ranges::none_of(runs_, [&](const ResultRun& run) {
+          return run.label == string_at_json_pointer(entry, "/label");
+        }))
+      runs_without_rows_.push_back(entry);
 }
 
 void AnalysisResults::read_intervals() {
@@ -337,12 +326,17 @@ PanelGroups::PanelGroups(const AnalysisResults& results, const ResultFrame& fram
     if (kinds[run].empty()) kinds[run].emplace();
     for (const auto& kind : kinds[run]) {
       places[{run, kind}] = groups.size();
+      const auto colon = kind.find(':');
       if (kinds[run].size() == 1)
         groups.push_back({run, "", title});
-      else
+      else if (!results.has_single_run())
+        groups.push_back({run, kind, fmt::format("{}, {}", title, kind)});
+      else  // "sliding:512" -> "sliding attention, 512 tokens"
         groups.push_back({run, kind,
-                          results.has_single_run() ? attention_title(kind)
-                                                   : fmt::format("{}, {}", title, kind)});
+                          kind.substr(0, colon) + " attention" +
+                              (colon == std::string::npos
+                                   ? ""
+                                   : fmt::format(", {} tokens", kind.substr(colon + 1)))});
     }
   }
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -356,9 +350,7 @@ std::string PanelGroups::attention_kinds_note() const {
 }
 
 std::string profile_error_column(const ResultFrame& profile) {
-  for (const char* column : {"se", "stderr"})
-    if (profile.has(column)) return column;
-  return "";
+  return profile.has("se") ? "se" : profile.has("stderr") ? "stderr" : "";
 }
 
 std::string taxonomy_bounds_text(const AnalysisResults& results) {

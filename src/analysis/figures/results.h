@@ -34,11 +34,6 @@ struct ResultRun {
   Json facts;  // the run's entry in runs.json plus its summary.json and timings.json
 };
 
-struct SweepMetadata {
-  std::string name;                     // sweep name; empty for a single analysis
-  std::vector<Json> runs_without_rows;  // entries of runs.json that have no rows in any table
-};
-
 // Returns the label shown in figures: the last component of a path, the repository name for a
 // folder in the Hub cache, any other label unchanged.
 std::string display_label(const std::string& label);
@@ -53,6 +48,15 @@ bool is_same_model(std::string_view x, std::string_view y);
 
 // Values of one measure, shape (runs, heads of the run).
 using RunGroups = std::vector<std::vector<double>>;
+
+// A head of one of the runs.
+struct HeadOfRun {
+  std::size_t run;
+  std::int64_t layer;
+  std::int64_t head;
+
+  auto operator<=>(const HeadOfRun&) const = default;
+};
 
 // A result table that knows the run index of each row.
 class ResultFrame {
@@ -72,9 +76,8 @@ class ResultFrame {
   }
 
   std::size_t rows() const { return run_.size(); }
-  const std::vector<std::size_t>& run_indices() const {
-    return run_;
-  }  // (rows): index into AnalysisResults::runs
+  // (rows): index into AnalysisResults::runs
+  const std::vector<std::size_t>& run_indices() const { return run_; }
   bool has(std::string_view column) const { return table_.find(column) != nullptr; }
 
   // Each accessor throws a bad-input error if the column is missing or has a different type.
@@ -93,6 +96,9 @@ class ResultFrame {
   // Returns the column "head", which is named "q_head" in some tables.
   const std::vector<std::int64_t>& head_column() const {
     return integer_column(has("head") ? "head" : "q_head");
+  }
+  HeadOfRun head(std::size_t row) const {
+    return {run_[row], integer_column("layer")[row], head_column()[row]};
   }
 
   // True for rows of principal component 0, and for every row of a table without components.
@@ -135,13 +141,14 @@ class AnalysisResults {
   // Throws a bad-input error if another analysis has replaced the tables since the constructor.
   void check_unchanged() const { summary_.check_unchanged(); }
   const DrawOptions& choices() const { return choices_; }
-  const std::string& sweep_name() const { return metadata_.name; }
-  const std::vector<ResultRun>& runs() const { return runs_; }  // sorted by ResultRun::order
+  const std::string& sweep_name() const { return sweep_name_; }  // empty for a single analysis
+  const std::vector<ResultRun>& runs() const { return runs_; }   // sorted by ResultRun::order
   bool has_single_run() const { return runs_.size() == 1; }
   // Label and title of a run as one line of text, for CSV cells and captions.
   std::string run_label(std::size_t run) const;
   std::string run_title(std::size_t run = 0) const;
-  const std::vector<Json>& runs_without_rows() const { return metadata_.runs_without_rows; }
+  // Entries of runs.json that have no rows in any table.
+  const std::vector<Json>& runs_without_rows() const { return runs_without_rows_; }
   bool has(const std::string& table) const;
   // Reads a table, which must exist, on first use; keeps heads that DrawOptions::attention selects.
   const ResultFrame& frame(const std::string& table) const;
@@ -155,12 +162,14 @@ class AnalysisResults {
     return folder_ + "/" + table + ".parquet";
   }
   std::optional<std::size_t> find_run(const std::string& label) const;
+  void read_run_metadata();  // fills in runs_, which have label, phase and order
   void read_intervals();
 
   std::string folder_;
   FileSnapshot summary_;
   DrawOptions choices_;
-  SweepMetadata metadata_;
+  std::string sweep_name_;
+  std::vector<Json> runs_without_rows_;
   std::vector<ResultRun> runs_;
   // By run, quantity and heads.
   std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval> intervals_;

@@ -48,19 +48,6 @@ std::vector<Phase> training_phases_of_runs(const AnalysisResults& results, doubl
   return phases;
 }
 
-std::string phase_names(const std::vector<Phase>& phases) {
-  std::string text;
-  for (const auto& [name, first, last, lines] : phases)
-    for (std::size_t i = 0; i < lines.size(); ++i)
-      text += fmt::format(
-          "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
-          "',{}' textcolor rgb '{}'\n",
-          gnuplot_literal(lines[i]), 0.5 * static_cast<double>(first + last),
-          0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i), style::kPhase,
-          style::kInk);
-  return text;
-}
-
 // Returns gnuplot tick labels "'TITLE' POSITION, ..." with run i at position i * step.
 std::string run_titles(const AnalysisResults& results, int step) {
   std::string tics;
@@ -91,7 +78,15 @@ std::string run_axis(const AnalysisResults& results, double inches, bool labels,
         "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead dashtype 2 lw 0.6 lc rgb "
         "'{1}' back\n",
         static_cast<double>(phases[i].first) - 0.5, style::kInk);
-  if (phase_labels && phases.size() > 1) text += phase_names(phases);
+  if (!phase_labels || phases.size() < 2) return text;
+  for (const auto& [name, first, last, lines] : phases)
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      text += fmt::format(
+          "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
+          "',{}' textcolor rgb '{}'\n",
+          gnuplot_literal(lines[i]), 0.5 * static_cast<double>(first + last),
+          0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i), style::kPhase,
+          style::kInk);
   return text;
 }
 

@@ -63,10 +63,6 @@ std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) 
   return values;
 }
 
-RunGroups group_heads(const ResultFrame& frame, const std::vector<double>& values) {
-  return frame.group_by_run(values, [&](std::size_t row) { return frame.is_first_component(row); });
-}
-
 // Adds the CSV columns of one panel to `table` and its plotted series to `all_series`.
 TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kind,
                            const PanelSpec& panel, TrajectoryTable& table,
@@ -75,7 +71,8 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
   RunGroups groups;  // of all lines
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
-    const auto of_line = group_heads(frame, line_values(frame, line));
+    const auto is_first = [&](std::size_t row) { return frame.is_first_component(row); };
+    const auto of_line = frame.group_by_run(line_values(frame, line), is_first);
     const std::string name =
         line.name.empty() ? (line.absolute ? "abs_" : "") + line.column : line.name;
     series.push_back(
@@ -89,7 +86,8 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
     if (!frame.has(line.null_column)) continue;
-    const auto null = group_heads(frame, frame.real_column(line.null_column));
+    const auto null = frame.group_by_run(
+        line.null_column, [&](std::size_t row) { return frame.is_first_component(row); });
     below += fmt::format("  data using 1:{} with lines lw 0.9 dt 3 lc rgb '{}', \\\n",
                          table.add(line.null_column, mean_by_run(null)),
                          panel.lines.size() > 1 ? legend_entry(line).colour : style::kInk);
@@ -130,38 +128,6 @@ void add_panel(const AnalysisResults& results, const Json& panel, TrajectoryTabl
   if (series.size() > legend.size()) legend = series;
 }
 
-// gnuplot settings of a panel with stacked bars of fractions.
-constexpr char kStackedBars[] =
-    "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
-    "set style data histograms\nset style histogram rowstacked\n";
-
-// Draws explained variances of PC0 to PC9 as bars, with the standard deviation over heads.
-Figure explained_variance_of_single_run(const AnalysisResults& results, const FigureKind& kind) {
-  const ResultFrame& qk = results.frame("qk");
-  const auto& pcs = qk.integer_column("pc");
-  Figure figure;
-  figure.data = empty_table("integer pc, real mean, real std, integer heads");
-  for (std::int64_t pc = 0; pc < 10; ++pc) {
-    const auto values = qk.group_by_run("explained_variance", [&](std::size_t row) {
-                            return pcs[row] == pc;
-                          }).front();
-    if (values.empty()) continue;
-    figure.data.add({pc, mean_of(values), standard_deviation_of(values), std::ssize(values)});
-  }
-  figure.script = kind.fill("script_of_one");
-  figure.caption = kind.text("caption_of_one");
-  return figure;
-}
-
-std::string class_caption(const AnalysisResults& results) {
-  return fmt::format(
-      "Classes come from the first component's r_q and |r_k|; the bounds of low and high are {}. "
-      "Position-dominated is high in both, Q-positional high in r_q and low in |r_k|, K-positional "
-      "the reverse, content-focused low in both, mixed the rest. Heads without a class are not "
-      "counted.",
-      taxonomy_bounds_text(results));
-}
-
 // Counts the heads of each class. The table has no rows if no head has a class.
 Table class_table(const ResultFrame& heads) {
   const auto& classes = heads.text_column("class");
@@ -178,16 +144,6 @@ Table class_table(const ResultFrame& heads) {
                std::string(c.name)});
   }
   return table;
-}
-
-std::string plot_class_bars(const FigureKind& kind, bool nope) {
-  std::string text = "plot ";
-  for (std::size_t row = 0; row < std::size(style::kClasses); ++row)
-    text +=
-        kind.fill("bars", fmt::arg("row", row), fmt::arg("colour", style::kClasses[row].colour)) +
-        "\n  ";
-  if (nope) text += kind.fill("nope_bars") + "\n  ";
-  return text + kind.fill("counts");
 }
 
 }  // namespace
@@ -247,8 +203,8 @@ Figure taxonomy_evolution(const AnalysisResults& results, const FigureKind& kind
   }
   table.add("all_heads", total);
   Figure figure;
-  figure.caption = kind.fill("caption", class_caption(results));
-  return table.draw(std::move(figure), {{"fraction of heads", kStackedBars, plots}},
+  figure.caption = kind.fill("caption", kind.fill("classes", taxonomy_bounds_text(results)));
+  return table.draw(std::move(figure), {{"fraction of heads", kind.text("settings"), plots}},
                     {.legend = legend});
 }
 
@@ -261,27 +217,42 @@ Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
   std::int64_t total = 0;
   for (const auto count : figure.data.find("heads")->integers) total += count;
   std::string tics;
+  std::string plot = "plot ";
   int row = 0;
   for (const auto& c : style::kClasses) {
     tics += fmt::format("{}'{}' {}", row > 0 ? ", " : "", c.title, -row);
-    ++row;
+    plot += kind.fill("bars", fmt::arg("row", row++), fmt::arg("colour", c.colour)) + "\n  ";
   }
   figure.height = 1.5;
   figure.script = margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +
                   kind.fill("script", fmt::arg("tics", tics), fmt::arg("bottom", 0.5 - row),
                             fmt::arg("right", 1.4 * static_cast<double>(total))) +
-                  plot_class_bars(kind, nope);
-  figure.caption = kind.fill("caption", results.run_title(), class_caption(results),
-                             nope ? " Hatched: heads of NoPE layers." : "");
+                  plot + (nope ? kind.fill("nope_bars") + "\n  " : "") + kind.fill("counts");
+  figure.caption =
+      kind.fill("caption", results.run_title(), kind.fill("classes", taxonomy_bounds_text(results)),
+                nope ? " Hatched: heads of NoPE layers." : "");
   return figure;
 }
 
 Figure explained_variance(const AnalysisResults& results, const FigureKind& kind) {
-  return results.has_single_run() ? explained_variance_of_single_run(results, kind)
-                                  : trajectory(results, kind);
+  if (!results.has_single_run()) return trajectory(results, kind);
+  const ResultFrame& qk = results.frame("qk");
+  const auto& pcs = qk.integer_column("pc");
+  Figure figure;
+  figure.data = empty_table("integer pc, real mean, real std, integer heads");
+  for (std::int64_t pc = 0; pc < 10; ++pc) {
+    const auto values = qk.group_by_run("explained_variance", [&](std::size_t row) {
+                            return pcs[row] == pc;
+                          }).front();
+    if (!values.empty())
+      figure.data.add({pc, mean_of(values), standard_deviation_of(values), std::ssize(values)});
+  }
+  figure.script = kind.fill("script_of_one");
+  figure.caption = kind.text("caption_of_one");
+  return figure;
 }
 
-Figure variance_decomposition(const AnalysisResults& results, const FigureKind&) {
+Figure variance_decomposition(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& rotated = results.frame("rotated");
   const auto a = mean_by_run(rotated.group_by_run("var_frac_a"));
   const auto b = mean_by_run(rotated.group_by_run("var_frac_b"));
@@ -298,7 +269,7 @@ Figure variance_decomposition(const AnalysisResults& results, const FigureKind&)
   const auto plot = fmt::format(
       "plot data using 2 lc rgb '{}', data using 3 lc rgb '{}', data using 4 lc rgb '{}'\n",
       legend[0].colour, legend[1].colour, legend[2].colour);
-  return table.draw({}, {{"share of variance", kStackedBars, plot}}, {.legend = legend});
+  return table.draw({}, {{"share of variance", kind.text("settings"), plot}}, {.legend = legend});
 }
 
 Figure nope_vs_rope(const AnalysisResults& results, const FigureKind& kind) {

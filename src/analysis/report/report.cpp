@@ -49,13 +49,6 @@ struct ReportResults {
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
 constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
-std::string embed_picture(const std::string& folder, const std::string& name) {
-  const MappedFile svg(folder + "/" + name + ".svg");
-  if (svg.bytes().size() <= kLargestSvgBytes)
-    return "data:image/svg+xml;base64," + encode_base64(svg.bytes());
-  return "data:image/png;base64," + encode_base64(MappedFile(folder + "/" + name + ".png").bytes());
-}
-
 // Returns an array of rows, column names first, or null above kMostTableCells. NaN becomes null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
@@ -85,16 +78,22 @@ Json hover_cells(const Figure& figure) {
 
 Json figures_json(const std::vector<Figure>& figures, const std::string& pictures) {
   Json list = Json::array();
-  for (const auto& figure : figures)
+  for (const auto& figure : figures) {
+    const auto path = pictures + "/" + figure.name;
+    const MappedFile svg(path + ".svg");
+    const bool small = svg.bytes().size() <= kLargestSvgBytes;
     list.push_back({{"name", figure.name},
                     {"title", figure.title},
                     {"caption", figure.caption},
                     {"width", figure.width},
                     {"height", figure.height},
-                    {"picture", embed_picture(pictures, figure.name)},
+                    {"picture", small ? "data:image/svg+xml;base64," + encode_base64(svg.bytes())
+                                      : "data:image/png;base64," +
+                                            encode_base64(MappedFile(path + ".png").bytes())},
                     {"question", figure.question},
                     {"hover", hover_cells(figure)},
                     {"table", table_json(figure.data)}});
+  }
   return list;
 }
 
@@ -203,18 +202,6 @@ Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   return figure;
 }
 
-void draw_figure(const std::string& folder, const Figure& figure,
-                 const std::vector<std::string>& formats) {
-  const auto& name = figure.name;
-  const auto path = folder + "/" + name;
-  figure.data.write_csv(path + ".csv");
-  write_file(path + ".gp", gnuplot_script(figure, formats));
-  write_file(path + ".txt", fmt::format("{}\n\n{}\n\nThe numbers drawn are in {}.csv; `gnuplot "
-                                        "{}.gp` draws them.\n",
-                                        figure.title, figure.caption, name, name));
-  run_gnuplot(folder, name);
-}
-
 std::string drawing_record_path(const DrawOptions& options) {
   return options.out + "/.drawn.json";
 }
@@ -230,13 +217,6 @@ std::vector<std::string> files_of_figure(const std::string& figure, const DrawOp
   std::vector<std::string> files;
   for (const auto& ending : endings) files.push_back(fmt::format("/{}.{}", figure, ending));
   return files;
-}
-
-bool all_files_exist(const DrawOptions& options, const Drawn& drawn) {
-  for (const auto& name : drawn.figures)
-    for (const auto& file : files_of_figure(name, options))
-      if (!path_exists(options.out + file)) return false;
-  return drawn.report.empty() || path_exists(drawn.report);
 }
 
 // Returns everything the figures depend on: program version, options and checksums of input files.
@@ -265,7 +245,10 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
     if (record.at("inputs") != inputs) return std::nullopt;
     auto drawn = record.at("drawn").get<Drawn>();
     drawn.up_to_date = true;
-    if (all_files_exist(options, drawn)) return drawn;
+    auto files = drawn.report.empty() ? std::vector<std::string>() : std::vector{drawn.report};
+    for (const auto& name : drawn.figures)
+      for (const auto& file : files_of_figure(name, options)) files.push_back(options.out + file);
+    if (std::ranges::all_of(files, path_exists)) return drawn;
   } catch (const Error&) {  // an unreadable record counts as missing
   } catch (const Json::exception&) {
   }
@@ -279,11 +262,11 @@ void make_figures(const std::string& only, ReportResults& part) {
   for (const auto& kind : figure_kinds()) {
     const bool asked_for = only == kind.name;
     if (!only.empty() && !asked_for) continue;
-    if (!asked_for && kind.runs == RunCountRequirement::several && results.has_single_run()) {
+    if (!asked_for && kind.runs == "several" && results.has_single_run()) {
       drawn.of_several.push_back(kind.name);
       continue;
     }
-    if (kind.runs == RunCountRequirement::one && !results.has_single_run()) {
+    if (kind.runs == "one" && !results.has_single_run()) {
       if (!asked_for) continue;
       bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
                 kind.name, results.folder(), results.runs().size());
@@ -307,7 +290,15 @@ void draw_figure_files(const std::vector<Figure>& figures, const std::string& fo
   std::mutex mutex;
   std::int64_t done = 0;
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
-    draw_figure(folder, figures[static_cast<std::size_t>(i)], formats);
+    const auto& figure = figures[static_cast<std::size_t>(i)];
+    const auto path = folder + "/" + figure.name;
+    figure.data.write_csv(path + ".csv");
+    write_file(path + ".gp", gnuplot_script(figure, formats));
+    write_file(path + ".txt",
+               fmt::format("{0}\n\n{1}\n\nThe numbers drawn are in {2}.csv; `gnuplot {2}.gp` draws "
+                           "them.\n",
+                           figure.title, figure.caption, figure.name));
+    run_gnuplot(folder, figure.name);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });

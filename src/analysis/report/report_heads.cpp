@@ -1,6 +1,5 @@
 // Data of all heads for the report, packed into arrays.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include "analysis/results/results_folder.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 
 namespace qkscope {
@@ -28,26 +28,24 @@ const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "
 // Index of all heads in the tables, sorted by run, layer and head.
 class HeadIndex {
  public:
-  using Key = std::array<std::int64_t, 3>;  // run, layer, head
-
   explicit HeadIndex(const AnalysisResults& results) {
     for (const char* name : kHeadTables) {
       if (!results.has(name)) continue;
       const ResultFrame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({key(frame, row), 0});
+      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({frame.head(row), 0});
     }
     std::size_t next = 0;
     for (auto& [key, place] : places_) place = next++;
   }
 
   std::size_t size() const { return places_.size(); }
-  const std::map<Key, std::size_t>& places() const { return places_; }
+  const std::map<HeadOfRun, std::size_t>& places() const { return places_; }
 
   // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
   void for_each_head_row(const ResultFrame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
-      if (const auto found = places_.find(key(frame, row)); found != places_.end())
+      if (const auto found = places_.find(frame.head(row)); found != places_.end())
         body(row, found->second);
   }
 
@@ -59,21 +57,15 @@ class HeadIndex {
     return rows;
   }
 
-  // Encodes one part of every head's key (0: run, 1: layer, 2: head) as base64.
-  std::string encode_key_element(std::size_t part) const {
-    std::vector<std::uint16_t> numbers;
-    for (const auto& [key, place] : places_)
-      numbers.push_back(static_cast<std::uint16_t>(key[part]));
-    return pack_base64(numbers);
+  // Encodes the run, the layer or the number of every head as base64.
+  template <typename Number>
+  std::string encode(Number HeadOfRun::*part) const {
+    return pack_base64(project(
+        places_, [&](const auto& entry) { return static_cast<std::uint16_t>(entry.first.*part); }));
   }
 
  private:
-  static Key key(const ResultFrame& frame, std::size_t row) {
-    return {as_integer_cell(frame.run_indices()[row]), frame.integer_column("layer")[row],
-            frame.head_column()[row]};
-  }
-
-  std::map<Key, std::size_t> places_;
+  std::map<HeadOfRun, std::size_t> places_;
 };
 
 // Tables and columns that the page shows, in page order. '?': missing in older results.
@@ -171,13 +163,6 @@ struct PackedPoints {
   std::vector<std::uint8_t> bytes;         // (points, 9)
 };
 
-std::uint8_t quantize_to_byte(double value, double low, double high) {
-  if (std::isnan(value)) return 255;
-  if (!(high > low)) return 127;
-  return static_cast<std::uint8_t>(
-      std::lround(254 * std::clamp((value - low) / (high - low), 0.0, 1.0)));
-}
-
 // Appends the points of one head, queries before keys. The axis of a missing column is null.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
@@ -202,29 +187,17 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
     const auto position = std::clamp<std::int64_t>(frame.integer_column("position")[row], 0, kMost);
     for (const int shift : {0, 8, 16})
       points.bytes.push_back(static_cast<std::uint8_t>(position >> shift));
-    for (std::size_t i = 0; i < axes.size(); ++i)
-      points.bytes.push_back(axes[i]
-                                 ? quantize_to_byte((*axes[i])[row], points.lows[first_axis + i],
-                                                    points.highs[first_axis + i])
-                                 : 255);
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      const double value = axes[i] ? (*axes[i])[row] : kNan;
+      const double low = points.lows[first_axis + i];
+      const double high = points.highs[first_axis + i];
+      const double share = high > low ? std::clamp((value - low) / (high - low), 0.0, 1.0) : 0.5;
+      points.bytes.push_back(
+          std::isnan(value) ? 255 : static_cast<std::uint8_t>(std::lround(254 * share)));
+    }
   }
   points.rows.insert(points.rows.end(), rows.begin(), rows.end());
   points.start.push_back(static_cast<std::uint32_t>(points.rows.size()));
-}
-
-// Adds "tokens" (the distinct texts) and "token" (per point, an index into "tokens").
-void add_tokens(const std::vector<std::string>& texts, const PackedPoints& points, Json& scatter) {
-  std::map<std::string, std::uint32_t> places;
-  std::vector<std::string> tokens;
-  std::vector<std::uint32_t> token_of_point;
-  for (const auto row : points.rows) {
-    const auto [found, fresh] =
-        places.emplace(texts[row], static_cast<std::uint32_t>(tokens.size()));
-    if (fresh) tokens.push_back(texts[row]);
-    token_of_point.push_back(found->second);
-  }
-  scatter["tokens"] = tokens;
-  scatter["token"] = pack_base64(token_of_point);
 }
 
 void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
@@ -249,24 +222,36 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  if (frame.has("token")) add_tokens(frame.text_column("token"), points, scatter);
+  if (frame.has("token")) {  // "tokens": the distinct texts; "token" (points): index into "tokens"
+    std::map<std::string, std::uint32_t> places;
+    Json tokens = Json::array();
+    const auto token_of_point = project(points.rows, [&](std::size_t row) {
+      const auto& text = frame.text_column("token")[row];
+      const auto [found, fresh] = places.emplace(text, static_cast<std::uint32_t>(places.size()));
+      if (fresh) tokens.push_back(text);
+      return found->second;
+    });
+    scatter["tokens"] = tokens;
+    scatter["token"] = pack_base64(token_of_point);
+  }
   report.points = pack_base64(points.bytes);
 }
 
-// Returns the number of layers (`part` 1) or of query heads per layer (`part` 2): from the
+// Returns the number of layers (`part` layer) or of query heads per layer (`part` head): from the
 // capture's metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
 std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadIndex& heads,
-                                   std::size_t part) {
+                                   std::int64_t HeadOfRun::*part) {
+  const bool layers = part == &HeadOfRun::layer;
   const Json& facts = results.runs().front().facts;
   const auto recorded = facts.value(
       Json::json_pointer(fmt::format("/summary/capture_state/model_metadata/head_sampling_num_{}",
-                                     part == 1 ? "layers" : "query_heads")),
+                                     layers ? "layers" : "query_heads")),
       Json());
   if (recorded.is_number_integer()) return recorded;
-  const char* selected = part == 1 ? "/summary/options/layers" : "/summary/options/heads";
+  const char* selected = layers ? "/summary/options/layers" : "/summary/options/heads";
   if (!facts.value(Json::json_pointer(selected), Json()).empty()) return 0;
   std::int64_t size = 0;
-  for (const auto& [key, place] : heads.places()) size = std::max(size, key[part] + 1);
+  for (const auto& [key, place] : heads.places()) size = std::max(size, key.*part + 1);
   return size;
 }
 
@@ -281,9 +266,9 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
   ReportHeadData report;
   report.json = {{"count", heads.size()},
-                 {"run", heads.encode_key_element(0)},
-                 {"layer", heads.encode_key_element(1)},
-                 {"head", heads.encode_key_element(2)},
+                 {"run", heads.encode(&HeadOfRun::run)},
+                 {"layer", heads.encode(&HeadOfRun::layer)},
+                 {"head", heads.encode(&HeadOfRun::head)},
                  {"rope", text_column(results, heads, kHeadTables, "rope")},
                  {"attention", text_column(results, heads, kHeadTables, "attention")},
                  {"classes", classes},
@@ -306,14 +291,15 @@ void check_same_heads(const AnalysisResults& first, const AnalysisResults& secon
           one->folder(), one->runs().size());
   const HeadIndex heads(first);
   const HeadIndex others(second);
-  for (const std::size_t part : {1, 2}) {
+  for (const auto part : {&HeadOfRun::layer, &HeadOfRun::head}) {
     const auto size = count_layers_or_heads(first, heads, part);
     const auto other = count_layers_or_heads(second, others, part);
     if (size != other && size != 0 && other != 0)
       bad_input(
           "--compare: the model of {} has {} {}, that of {} has {}; expected two models with "
           "the same layers and heads",
-          first.folder(), size, part == 1 ? "layers" : "heads", second.folder(), other);
+          first.folder(), size, part == &HeadOfRun::layer ? "layers" : "heads", second.folder(),
+          other);
   }
   const auto matches = [&](const auto& head) { return others.places().contains(head.first); };
   if (std::ranges::none_of(heads.places(), matches))

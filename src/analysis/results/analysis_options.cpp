@@ -226,36 +226,20 @@ std::string AnalysisOption::expected() const {
 
 bool AnalysisOption::allows(const OptionValue& value) const {
   using enum OptionKind;
-  const auto* word = std::get_if<std::string>(&value);
-  switch (kind) {
-    case flag:
-      return std::holds_alternative<bool>(value);
-    case count: {
-      const auto* whole = std::get_if<std::uint64_t>(&value);
-      if (whole == nullptr) return word != nullptr && std::ranges::count(words, *word) > 0;
-      return *whole >= least && *whole <= most;
-    }
-    case number: {
-      const auto* real = std::get_if<double>(&value);
-      return real != nullptr && *real >= lower && *real <= upper;
-    }
-    case choice:
-      return word != nullptr && std::ranges::count(words, *word) > 0;
-    case text:
-      return word != nullptr;
-    case counts:
-    case layers: {
-      const auto* list = std::get_if<Numbers>(&value);
-      return list != nullptr && (length == 0 || list->empty() || list->size() == length) &&
-             std::ranges::all_of(*list, [&](std::int64_t item) {
-               return item >= 0 && static_cast<std::uint64_t>(item) >= least &&
-                      static_cast<std::uint64_t>(item) <= most;
-             });
-    }
-    case heads:
-      return std::holds_alternative<std::vector<HeadId>>(value);
-  }
-  return false;
+  if (const auto* word = std::get_if<std::string>(&value))
+    return kind == text || std::ranges::count(words, *word) > 0;
+  if (const auto* whole = std::get_if<std::uint64_t>(&value))
+    return kind == count && *whole >= least && *whole <= most;
+  if (const auto* real = std::get_if<double>(&value))
+    return kind == number && *real >= lower && *real <= upper;
+  if (const auto* list = std::get_if<Numbers>(&value))
+    return (kind == counts || kind == layers) &&
+           (length == 0 || list->empty() || list->size() == length) &&
+           std::ranges::all_of(*list, [&](std::int64_t item) {
+             return item >= 0 && static_cast<std::uint64_t>(item) >= least &&
+                    static_cast<std::uint64_t>(item) <= most;
+           });
+  return kind == (std::holds_alternative<bool>(value) ? flag : heads);
 }
 
 const std::vector<AnalysisOption>& analysis_options() {

@@ -27,13 +27,6 @@
 namespace qkscope {
 namespace {
 
-std::vector<int> query_heads_of_layer(const CaptureIndex& index, int layer) {
-  std::vector<int> heads;
-  for (const auto& query : index.queries)
-    if (query.layer == layer) heads.push_back(query.head);
-  return heads;
-}
-
 void check_layers(const CaptureIndex& index, const std::vector<int>& layers) {
   std::set<int> there;
   for (const auto& query : index.queries) there.insert(query.layer);
@@ -45,17 +38,14 @@ void check_layers(const CaptureIndex& index, const std::vector<int>& layers) {
 
 void check_heads(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   for (const auto& head : heads) {
-    const auto there = query_heads_of_layer(index, head.layer);
+    std::vector<int> there;
+    for (const auto& query : index.queries)
+      if (query.layer == head.layer) there.push_back(query.head);
     if (there.empty()) check_layers(index, {head.layer});
     if (std::ranges::count(there, head.head) == 0)
       bad_input("{}: there is no query head {} in layer {}; the capture has heads {} there",
                 index.data_root, head.head, head.layer, fmt::join(there, ", "));
   }
-}
-
-ModelConfig read_config(const std::string& name, bool quiet) {
-  const auto [model, revision] = split_model_name(name);
-  return read_model_config(fetch_config(model, revision, {.quiet = quiet}));
 }
 
 // Returns the jackknife groups of the texts in the capture. Heads of a layer share their sampled
@@ -95,8 +85,7 @@ HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
       bad_input("{}: there is no such file; query head {} of layer {} reads it",
                 head_file_path(options.data_root, key), query.head, query.layer);
   } catch (const Error& error) {
-    report.error = error.what();
-    report.error_kind = error.kind();
+    mark_head_failed(report, error);
   }
   return report;
 }
@@ -131,16 +120,6 @@ void check_planes_of_option(const AnalyzeOptions& options, const std::vector<Hea
                 head.head, head.layer, head.layer, head.head);
 }
 
-// Sets the folder of the head files, and fills in missing head counts from the model.
-AnalyzeOptions complete_options(AnalyzeOptions options, const CaptureIndex& index,
-                                const ModelFacts* model) {
-  options.data_root = index.data_root;
-  if (options.head_counts || model == nullptr) return options;
-  if (index.counts) model->check_head_counts(*index.counts);
-  options.head_counts = model->head_counts();
-  return options;
-}
-
 // Returns empty metadata for an invalid file; the analysis of its head reports the error.
 Metadata read_metadata_or_none(const std::string& file) {
   return fallback_on_bad_input([&] { return read_head_metadata(file); }, Metadata());
@@ -159,23 +138,6 @@ Metadata capture_metadata(const std::string& file) {
   return common;
 }
 
-// Returns the model name stored in the capture, else the name of its folder or branch.
-std::string default_label(const CaptureSource& source, const Metadata& capture) {
-  if (!source.capture_index().model.empty()) return short_name(source.capture_index().model);
-  if (const auto model = capture.find(metadata::kModel); model != capture.end())
-    return short_name(model->second);
-  return source.short_name();
-}
-
-AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAddress& address) {
-  auto options = given;
-  options.data_root = fetch_stored_folder(given.data_root, given.quiet);
-  auto run = analyze_statistics(options);
-  // Label statistics without a model name by their address, not by the local cache folder.
-  if (run.label == short_name(options.data_root)) run.label = address.last_path_component();
-  return run;
-}
-
 // Returns the query heads to analyse. --attention needs the window from one head file per layer.
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
@@ -192,19 +154,6 @@ std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureS
   return queries;
 }
 
-void set_profile_bins(const HeadFile& query, const HeadFile& key, std::int64_t max_tokens,
-                      PlasticityOptions& options) {
-  const RowsView queries = as_rows_view(query.rows);
-  const RowsView keys = as_rows_view(key.rows);
-  if (queries.size() == 0 || keys.size() == 0) bad_input("no rows");
-  const auto sampler = sampler_options(query.metadata, "");
-  const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
-  const auto used = max_tokens > 0 ? std::min(queries.size(), max_tokens) : queries.size();
-  const auto grid = choose_profile_grid(queries, keys, buckets, used, options);
-  if (grid.bins > 0) options.profile_bins = grid.bins;
-  options.context = grid.context;
-}
-
 // Returns the plasticity options with the bins and context of the first readable head.
 PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
                                                       const std::vector<HeadReport>& heads) {
@@ -213,10 +162,19 @@ PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& opti
   for (const auto& head : heads) {
     if (!head.error.empty()) continue;
     try {
-      const HeadId key{head.query.layer, head.k_head, HeadKind::key};
-      set_profile_bins(read_head_file(head_file_path(options.data_root, head.query)),
-                       read_head_file(head_file_path(options.data_root, key)), options.max_tokens,
-                       shared);
+      const HeadId id{head.query.layer, head.k_head, HeadKind::key};
+      const HeadFile query = read_head_file(head_file_path(options.data_root, head.query));
+      const HeadFile key = read_head_file(head_file_path(options.data_root, id));
+      const RowsView queries = as_rows_view(query.rows);
+      const RowsView keys = as_rows_view(key.rows);
+      if (queries.size() == 0 || keys.size() == 0) continue;
+      const auto sampler = sampler_options(query.metadata, "");
+      const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
+      const auto limit = options.max_tokens;
+      const auto used = limit > 0 ? std::min(queries.size(), limit) : queries.size();
+      const auto grid = choose_profile_grid(queries, keys, buckets, used, shared);
+      if (grid.bins > 0) shared.profile_bins = grid.bins;
+      shared.context = grid.context;
       break;
     } catch (const std::exception&) {
       // Ignored: the analysis of this head reports the error.
@@ -247,13 +205,22 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   std::optional<ModelFacts> model;
   if (!given.model.empty()) model.emplace(given.model, given.quiet);
   const ModelFacts* facts = model ? &*model : nullptr;
-  AnalyzeOptions options = complete_options(given, index, facts);
+  AnalyzeOptions options = given;
+  options.data_root = index.data_root;
+  if (!options.head_counts && model) {
+    if (index.counts) model->check_head_counts(*index.counts);
+    options.head_counts = model->head_counts();
+  }
   const auto queries = select_queries(options, source, facts);
   AnalysisRun run;
   run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
   if (const auto state = options.data_root + "/" + layout::kStateFile; path_exists(state))
     run.state = MappedFile(state).text();
-  run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
+  const auto stored = run.capture.find(metadata::kModel);
+  run.label = !options.label.empty()        ? options.label
+              : !index.model.empty()        ? short_name(index.model)
+              : stored != run.capture.end() ? short_name(stored->second)
+                                            : source.short_name();
   if (index.partial) run.label += " (partial)";
   check_planes_of_option(options, queries);
   const auto groups = group_by_key(options, index, queries, run);
@@ -308,8 +275,11 @@ std::pair<std::string, std::string> split_model_name(const std::string& name) {
   const auto at = path_exists(name) ? std::string::npos : name.find('@');
   return {name.substr(0, at), at == std::string::npos ? "" : name.substr(at + 1)};
 }
-ModelFacts::ModelFacts(const std::string& name, bool quiet)
-    : name_(name), model_(read_config(name, quiet)) {}
+
+ModelFacts::ModelFacts(const std::string& name, bool quiet) : name_(name) {
+  const auto [model, revision] = split_model_name(name);
+  model_ = read_model_config(fetch_config(model, revision, {.quiet = quiet}));
+}
 
 HeadCounts ModelFacts::head_counts() const {
   return {static_cast<int>(model_.n_heads), static_cast<int>(model_.n_kv_heads)};
@@ -354,8 +324,14 @@ void ModelFacts::check_head(const HeadId& id, int head_dim, const std::string& f
 AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   return translate_exceptions([&] {
     if (const auto address = parse_store_address(options.data_root);
-        address && stored_run_kind(*address) == StoredRun::kStatistics)
-      return analyze_stored_statistics(options, *address);
+        address && stored_run_kind(*address) == StoredRun::kStatistics) {
+      auto local = options;
+      local.data_root = fetch_stored_folder(options.data_root, options.quiet);
+      auto run = analyze_statistics(local);
+      // Label statistics without a model name by their address, not by the local cache folder.
+      if (run.label == short_name(local.data_root)) run.label = address->last_path_component();
+      return run;
+    }
     return is_statistics_folder(options.data_root) ? analyze_statistics(options)
                                                    : analyze_rows(options);
   });

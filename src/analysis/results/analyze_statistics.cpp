@@ -50,6 +50,10 @@ double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSu
   return sum / static_cast<double>(positions.n);
 }
 
+int heads_per_key_head(const Statistics& s) {
+  return static_cast<int>(s.heads / s.key_heads);
+}
+
 struct SharedInputs {
   const AnalyzeOptions& options;
   const Statistics& statistics;
@@ -60,11 +64,6 @@ struct SharedInputs {
   std::vector<std::int32_t> bucket = {};      // shape (positions)
   std::optional<CaptureSource> capture = {};  // capture given by --keys
 };
-
-// Returns sampler options with the same position buckets as the statistics.
-SamplerOptions bucket_sampler(const Statistics& s) {
-  return {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
-}
 
 const LayerMoments& layer_moments(const SharedInputs& shared, VectorKind kind, std::int64_t layer) {
   const auto* found = shared.statistics.find(kind, shared.stage, layer);
@@ -124,22 +123,18 @@ LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& 
       query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
-// Reads a key head from the --keys capture and assigns its rows to the buckets of the statistics.
-HeadFile read_key_head(const SharedInputs& shared, const HeadId& key) {
+// With --keys, the key head's rows are assigned to the buckets of the statistics.
+PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
+                               const HeadReport& report) {
+  if (!shared.capture) return plasticity_of_query_model(model, shared.plasticity);
+  const HeadId key{report.query.layer, report.k_head, HeadKind::key};
   HeadFile file = read_capture_head(shared.capture->capture_index(), key);
   if (file.rows.head_dim != shared.statistics.dim)
     bad_input("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
               file.rows.head_dim, shared.statistics.dim);
-  for (std::size_t i = 0; i < file.rows.position.size(); ++i)
-    file.rows.bucket[i] = bucket_of(bucket_sampler(shared.statistics), file.rows.position[i]);
-  return file;
-}
-
-PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
-                               const HeadReport& report) {
-  if (!shared.capture) return plasticity_of_query_model(model, shared.plasticity);
-  const HeadFile file = read_key_head(shared, {report.query.layer, report.k_head, HeadKind::key});
   PlasticityOptions options = shared.plasticity;
+  for (std::size_t i = 0; i < file.rows.position.size(); ++i)
+    file.rows.bucket[i] = bucket_of(*options.sampler, file.rows.position[i]);
   options.sliding_window = file.rows.sliding_window;
   const RowsView positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
   return plasticity_of_queries_and_keys({model, positions, shared.times, report.n_q},
@@ -159,8 +154,7 @@ void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadRepo
     report.pca = pca_from_moments(queries, keys, pooled, options.pca_options);
     const int separate = options.pca_options.separate_components;
     if (separate > 0) report.q_components = separate_pca(queries, separate).components;
-    const auto is_in_head_group = shared.statistics.heads / shared.statistics.key_heads;
-    if (separate > 0 && report.query.head % is_in_head_group == 0)
+    if (separate > 0 && report.query.head % heads_per_key_head(shared.statistics) == 0)
       report.k_components = separate_pca(keys, separate).components;
   }
   if (options.rotation)
@@ -236,11 +230,9 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   const auto& options = shared.options;
   check_keys(options, shared.statistics);
   shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
-  const auto is_in_head_group =
-      static_cast<int>(shared.statistics.heads / shared.statistics.key_heads);
   std::set<HeadId> keys;
   for (const auto& query : queries)
-    keys.insert({query.layer, query.head / is_in_head_group, HeadKind::key});
+    keys.insert({query.layer, query.head / heads_per_key_head(shared.statistics), HeadKind::key});
   const auto& there = shared.capture->capture_index().keys;
   for (const auto& key : keys)
     if (!std::binary_search(there.begin(), there.end(), key))
@@ -262,16 +254,6 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
       TextGroups::from_texts(std::move(texts)).first_text_of_each_group();
 }
 
-// Returns an index that lists the query heads of all layers with moments.
-CaptureIndex statistics_index(const Statistics& s, const std::string& folder) {
-  CaptureIndex index;
-  index.data_root = folder;
-  for (const auto layer : s.moment_layers)
-    for (std::int64_t head = 0; head < s.heads; ++head)
-      index.queries.push_back({static_cast<int>(layer), static_cast<int>(head), HeadKind::query});
-  return index;
-}
-
 std::size_t index_of_layer(const Statistics& s, std::int64_t layer) {
   return as_index(std::ranges::find(s.layers, layer) - s.layers.begin());
 }
@@ -289,7 +271,8 @@ SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
                       .times = count_documents_by_position(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
-  shared.plasticity.sampler = bucket_sampler(s);
+  // The same position buckets as the statistics.
+  shared.plasticity.sampler = {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
   for (std::size_t t = 0; t < shared.times.size(); ++t) {
     shared.position.push_back(static_cast<std::int32_t>(t));
     shared.bucket.push_back(bucket_of(*shared.plasticity.sampler, shared.position.back()));
@@ -302,7 +285,7 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
   for (const auto& query : queries) {
     HeadReport report;
     report.query = query;
-    report.k_head = static_cast<int>(query.head / (s.heads / s.key_heads));
+    report.k_head = query.head / heads_per_key_head(s);
     report.rope = s.rotary[index_of_layer(s, query.layer)] > 0 ? RopeUse::rope : RopeUse::nope;
     report.window = sliding_window_of_layer(s, query.layer);
     reports.push_back(std::move(report));
@@ -320,7 +303,7 @@ void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
     try {
       run_head(shared, both, report);
     } catch (const Error& error) {
-      mark_head_failed(report, error.kind(), error.what());
+      mark_head_failed(report, error);
     }
   });
   if (shared.options.geometry) add_statistics_geometry(shared.statistics, heads);
@@ -360,7 +343,12 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
               options.data_root);
   Stopwatch watch;
-  auto queries = select_query_heads(statistics_index(s, options.data_root), options);
+  CaptureIndex index;
+  index.data_root = options.data_root;
+  for (const auto layer : s.moment_layers)
+    for (std::int64_t head = 0; head < s.heads; ++head)
+      index.queries.push_back({static_cast<int>(layer), static_cast<int>(head), HeadKind::query});
+  auto queries = select_query_heads(index, options);
   keep_heads_of_attention_kind(queries, options,
                                [&](int layer) { return sliding_window_of_layer(s, layer); });
   SharedInputs shared = make_inputs(options, s);

@@ -125,14 +125,6 @@ struct LayerGeometry {
   std::vector<std::int64_t> documents = count_documents_by_position(s);
   std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
 
-  // Computes the columns that are the same for all query heads of a key head.
-  GeometryResult key_head_geometry(std::int64_t head) const {
-    GeometryResult result;
-    add_side_ranks("k", k_pre, k_post, head, result);
-    add_side_ranks("v", v_pre, nullptr, head, result);
-    return result;
-  }
-
   void add_query_head(std::int64_t head, std::int64_t key_head, GeometryResult& result) const {
     add_side_ranks("q", q_pre, q_post, head, result);
     if (q_post != nullptr && k_post != nullptr)
@@ -141,7 +133,12 @@ struct LayerGeometry {
     const bool all_keys = !s.attention.empty() && s.settings.all_keys;
     if (!s.attention.empty()) add_sink_column(head, result);
     if (all_keys) {
-      fill_bins(head, measured);
+      const auto first = find_column("dist_0");
+      for (std::size_t width = 0; width < measured.size(); ++width) {
+        const auto found = summary(head, first + static_cast<std::int64_t>(width));
+        measured[width].mass = found.mean * attention_rows();
+        measured[width].relative_se = found.se / found.mean;
+      }
       add_decay_columns(measured, std::ssize(documents), result);
     }
     if (q_pre == nullptr || k_pre == nullptr || rope.pairs() == 0) return;
@@ -181,15 +178,6 @@ struct LayerGeometry {
     const auto found = summary(head, column);
     const double share = attention_rows() / rows;
     result.set("sink_fraction", found.mean * share, found.se * share);
-  }
-
-  void fill_bins(std::int64_t head, std::vector<DistanceBin>& measured) const {
-    const auto first = find_column("dist_0");
-    for (std::size_t width = 0; width < measured.size(); ++width) {
-      const auto found = summary(head, first + static_cast<std::int64_t>(width));
-      measured[width].mass = found.mean * attention_rows();
-      measured[width].relative_se = found.se / found.mean;
-    }
   }
 };
 
@@ -263,11 +251,12 @@ void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
   const LayerGeometry layer{s, heads.front().query.layer};
   std::map<int, GeometryResult> of_keys;
   for (const auto& report : heads) of_keys.try_emplace(report.k_head);
-  std::vector<std::pair<const int, GeometryResult>*> list;
+  std::vector<std::pair<const int, GeometryResult>*> list;  // what query heads of a key head share
   for (auto& entry : of_keys) list.push_back(&entry);
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     auto& [key_head, result] = *list[as_index(i)];
-    result = layer.key_head_geometry(key_head);
+    add_side_ranks("k", layer.k_pre, layer.k_post, key_head, result);
+    add_side_ranks("v", layer.v_pre, nullptr, key_head, result);
   });
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     HeadReport& report = heads[as_index(i)];

@@ -82,7 +82,7 @@ void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& 
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run);
 
 // Stores the error in the report and drops its partial results.
-void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& message);
+void mark_head_failed(HeadReport& report, const Error& error);
 
 // Returns the attention window of a layer from the head file, else from the model, else nullopt.
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
@@ -206,8 +206,6 @@ struct HeadMeasure {
   double central_value(std::vector<double> values) const;  // mean or median
 };
 
-std::vector<HeadMeasure> pca_measures();
-
 // The published classification uses the first principal component; ours uses the drift axis.
 enum class ClassCriterion { first_component, drift_axis };
 HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
@@ -215,9 +213,22 @@ HeadClass classify_head(const HeadReport& head, ClassCriterion by, const Taxonom
 std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
                                                    const TaxonomyOptions& options);
 
+std::vector<HeadMeasure> pca_measures();
 std::vector<HeadMeasure> rotation_measures();
 std::vector<HeadMeasure> plasticity_measures();
 std::vector<HeadMeasure> geometry_measures();
+
+// The analyses that a user can select, with the name and the measures of each in summary.json.
+struct AnalysisKind {
+  const char* name;
+  bool AnalyzeOptions::*wanted;
+  std::vector<HeadMeasure> (*measures)();
+};
+inline constexpr AnalysisKind kAnalyses[] = {
+    {"pca", &AnalyzeOptions::pca, pca_measures},
+    {"rotation", &AnalyzeOptions::rotation, rotation_measures},
+    {"plasticity", &AnalyzeOptions::plasticity, plasticity_measures},
+    {"geometry", &AnalyzeOptions::geometry, geometry_measures}};
 
 // Groups of heads by the layer's use of RoPE and by its attention kind.
 inline constexpr const char* kHeadGroups[] = {"all", "rope", "nope", "unknown", "full", "sliding"};

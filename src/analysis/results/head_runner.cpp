@@ -56,23 +56,12 @@ std::uint64_t seed_of_head(const HeadId& id, std::uint64_t seed) {
   return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
 }
 
-void check_same_layer(const HeadRows& query, const HeadRows& key, const std::string& path,
-                      int k_head) {
-  if (query.head_dim != key.head_dim)
-    bad_input("{}: vectors have {} numbers, those of key head {} have {}", path, query.head_dim,
-              k_head, key.head_dim);
-  if (query.sliding_window != key.sliding_window)
-    bad_input("{}: sliding window {}, its key head {} has {}", path,
-              query.sliding_window.value_or(0), k_head, key.sliding_window.value_or(0));
-}
-
 // Rows of one head, and the analyses that define the axes of its scatter plots.
 struct ScatterPlotInput {
   const CentredRows& queries;
   const CentredRows& keys;
   const PooledMoments& pooled;
-  const PcaResult* pca;                          // null: not run
-  const RotationResult* rotation;                // null: not run
+  const HeadReport& report;                      // PCA and rotation, if they ran
   const std::vector<std::string>& query_tokens;  // shape (rows), or empty
   const std::vector<std::string>& key_tokens;
 };
@@ -105,16 +94,15 @@ struct ScatterAxis {
 // Returns the axes a, b, c0 and c1, then those of the principal components, then two axes of each
 // plane of the complement. Coordinates other than a and b are relative to the pooled mean.
 std::vector<ScatterAxis> scatter_axes(const ScatterPlotInput& source, int pairs) {
-  static const RotationResult kNoRotation;
-  const RotationResult& rotation = source.rotation ? *source.rotation : kNoRotation;
+  const auto rotation = source.report.rotation.value_or(RotationResult());
   std::vector<ScatterAxis> axes = {{rotation.a}, {rotation.b}};
   const auto add = [&](const std::vector<double>& direction) {
     axes.push_back({direction, direction.empty() ? 0 : dot(direction, source.pooled.mean)});
   };
   add(rotation.c0);
   add(rotation.c1);
-  if (source.pca)
-    for (const auto& component : source.pca->components) add(component.direction);
+  if (source.report.pca)
+    for (const auto& component : source.report.pca->components) add(component.direction);
   if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return axes;
   const Matrix planes =
       orthogonal_complement(source.pooled, rotation.a, rotation.b, 2 * pairs).axes;
@@ -128,7 +116,7 @@ std::vector<ScatterAxis> scatter_axes(const ScatterPlotInput& source, int pairs)
 std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, int per_side,
                                                 int pairs) {
   const auto axes = scatter_axes(source, pairs);
-  const auto components = source.pca ? std::ssize(source.pca->components) : 0;
+  const auto components = source.report.pca ? std::ssize(source.report.pca->components) : 0;
   std::vector<ScatterPoint> points;
   for (const auto side : {HeadKind::query, HeadKind::key}) {
     const bool query = side == HeadKind::query;
@@ -176,7 +164,7 @@ class HeadRunner {
     try {
       key = translate_exceptions([&] { return prepare(group.key, times); });
     } catch (const Error& error) {
-      for (const auto i : group.heads) mark_head_failed(run_.heads[i], error.kind(), error.what());
+      for (const auto i : group.heads) mark_head_failed(run_.heads[i], error);
       return;
     }
     for (const auto i : group.heads) {
@@ -188,7 +176,7 @@ class HeadRunner {
         // not split the free blocks that the next head reuses.
         report = HeadReport(report);
       } catch (const Error& error) {
-        mark_head_failed(report, error.kind(), error.what());
+        mark_head_failed(report, error);
       }
     }
     const std::lock_guard lock(mutex_);
@@ -305,7 +293,13 @@ class HeadRunner {
     const CentredRows& keys = key.rows.rows;
     times.read += watch.lap();
     const std::string path = head_file_path(options_.data_root, report.query);
-    check_same_layer(file.rows, key.file.rows, path, report.k_head);
+    if (file.rows.head_dim != key.file.rows.head_dim)
+      bad_input("{}: vectors have {} numbers, those of key head {} have {}", path,
+                file.rows.head_dim, report.k_head, key.file.rows.head_dim);
+    if (file.rows.sliding_window != key.file.rows.sliding_window)
+      bad_input("{}: sliding window {}, its key head {} has {}", path,
+                file.rows.sliding_window.value_or(0), report.k_head,
+                key.file.rows.sliding_window.value_or(0));
     const RopeInfo rope = rope_of(file, report.query.layer, path);
     report.rope = rope.use;
     report.window = file.rows.sliding_window;
@@ -346,11 +340,9 @@ class HeadRunner {
     times.errors += watch.lap();
     if (options_.scatter <= 0) return;
     const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
-    report.scatter =
-        sample_scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
-                               report.rotation ? &*report.rotation : nullptr, file.rows.token_str,
-                               key.file.rows.token_str},
-                              options_.scatter, planes ? options_.rotation_options.pairs : 0);
+    report.scatter = sample_scatter_points(
+        {queries, keys, pooled, report, file.rows.token_str, key.file.rows.token_str},
+        options_.scatter, planes ? options_.rotation_options.pairs : 0);
   }
 
   const AnalyzeOptions& options_;
@@ -386,14 +378,14 @@ void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& 
   progress.finish();
 }
 
-void mark_head_failed(HeadReport& report, ErrorKind kind, const std::string& message) {
+void mark_head_failed(HeadReport& report, const Error& error) {
   report.pca.reset();
   report.rotation.reset();
   report.plasticity.reset();
   report.geometry.reset();
   report.without_group.clear();
-  report.error = message;
-  report.error_kind = kind;
+  report.error = error.what();
+  report.error_kind = error.kind();
 }
 
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,

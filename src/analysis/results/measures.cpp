@@ -14,8 +14,9 @@ namespace {
 
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-double indicator_or_nan(bool holds, double decided_by) {
-  return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
+// 1 for a positive number, else 0.
+double is_positive(double number) {
+  return std::isnan(number) ? kNan : number > 0 ? 1 : 0;
 }
 
 // Returns a function that evaluates `of` on an analysis of a head; NaN if the analysis did not run.
@@ -26,18 +27,19 @@ auto measure_getter(std::optional<Result> HeadReport::*analysis, Of of) {
   };
 }
 
+// In the order of errors.csv.
 std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
   std::vector<HeadMeasure> all;
   const auto add = [&](const std::vector<HeadMeasure>& some) {
-    std::copy_if(some.begin(), some.end(), std::back_inserter(all),
-                 [](const HeadMeasure& measure) { return measure.error; });
+    std::ranges::copy_if(some, std::back_inserter(all), &HeadMeasure::error);
   };
-  if (options.pca) add(pca_measures());
-  for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
-    if (options.pca) add(class_membership_measures(by, options.taxonomy));
-  if (options.rotation) add(rotation_measures());
-  if (options.plasticity) add(plasticity_measures());
-  if (options.geometry) add(geometry_measures());
+  for (const auto& analysis : kAnalyses) {
+    if (!(options.*analysis.wanted)) continue;
+    add(analysis.measures());
+    if (analysis.wanted != &AnalyzeOptions::pca) continue;
+    for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
+      add(class_membership_measures(by, options.taxonomy));
+  }
   return all;
 }
 
@@ -138,16 +140,12 @@ std::vector<HeadMeasure> rotation_measures() {
           {.name = "mu_q_a", .of = field(&R::mu_q_a)},
           {.name = "mu_k_a", .of = field(&R::mu_k_a)},
           {.name = "bias_strength", .of = field(&R::bias_strength)},
-          {.name = "share_positive_bias", .of = field([](const R& r) {
-                                            return indicator_or_nan(r.bias_strength > 0,
-                                                                    r.bias_strength);
-                                          })},
+          {.name = "share_positive_bias",
+           .of = field([](const R& r) { return is_positive(r.bias_strength); })},
           {.name = "share_positive_mu_q_a",
-           .of = field([](const R& r) { return indicator_or_nan(r.mu_q_a > 0, r.mu_q_a); })},
-          {.name = "share_var_b_above_a", .of = field([](const R& r) {
-                                            return indicator_or_nan(r.var_frac_b > r.var_frac_a,
-                                                                    r.var_frac_b - r.var_frac_a);
-                                          })},
+           .of = field([](const R& r) { return is_positive(r.mu_q_a); })},
+          {.name = "share_var_b_above_a",
+           .of = field([](const R& r) { return is_positive(r.var_frac_b - r.var_frac_a); })},
           {.name = "separation_strength", .of = field(&R::separation_strength)},
           {.name = "var_frac_a", .of = field(&R::var_frac_a)},
           {.name = "var_frac_b", .of = field(&R::var_frac_b)},
@@ -202,11 +200,9 @@ std::vector<HeadMeasure> geometry_measures() {
 std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure& measure,
                                       const std::string& group) {
   std::vector<double> values;
-  for (const auto& head : run.heads) {
-    if (!is_in_head_group(head, group)) continue;
-    const double value = measure.of(head);
-    if (!std::isnan(value)) values.push_back(value);
-  }
+  for (const auto& head : run.heads)
+    if (is_in_head_group(head, group)) values.push_back(measure.of(head));
+  std::erase_if(values, [](double value) { return std::isnan(value); });
   return values;
 }
 

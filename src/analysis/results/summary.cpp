@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
 #include <variant>
 
@@ -63,14 +64,11 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
 // Returns false if the group has heads of both full-attention and sliding-window layers: their
 // profiles cover different keys and have no common mean.
 bool has_single_attention_kind(const AnalysisRun& run, const std::string& group) {
-  bool full = false;
-  bool sliding = false;
-  for (const auto& head : run.heads) {
-    if (!head.error.empty() || !is_in_head_group(head, group)) continue;
-    full = full || !head.window;
-    sliding = sliding || head.window;
-  }
-  return !(full && sliding);
+  std::set<bool> sliding;
+  for (const auto& head : run.heads)
+    if (head.error.empty() && is_in_head_group(head, group))
+      sliding.insert(head.window.has_value());
+  return sliding.size() < 2;
 }
 
 // Means over heads of the profile's deciles, quintiles and length bins, by head group.
@@ -173,13 +171,6 @@ std::string summary_key(const AnalysisOption& option) {
   return found == kOtherNames.end() ? std::string(option.name) : found->second;
 }
 
-Json option_json(const AnalysisOption& option, const OptionValue& value) {
-  if (option.kind == OptionKind::text) return short_name(std::get<std::string>(value));
-  const auto* count = std::get_if<std::uint64_t>(&value);
-  if (count != nullptr && *count < option.least) return "auto";
-  return std::visit([](const auto& plain) { return Json(plain); }, value);
-}
-
 // Shortens absolute paths to their last folder, because summaries are shared with others.
 Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
@@ -245,8 +236,8 @@ std::vector<std::string> make_summary_warnings(const AnalysisRun& run) {
 
 std::vector<std::string> make_summary_notes(const AnalysisRun& run,
                                             const TaxonomyOptions& options) {
-  std::int64_t positional = 0;
   std::map<int, std::int64_t> later;  // heads by component, without PC0
+  std::int64_t positional = 0;
   std::int64_t on_later = 0;
   for (const auto& head : run.heads) {
     const int pc = head.pca ? position_component(*head.pca) : -1;
@@ -283,27 +274,33 @@ void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
 
 Json analyze_options_to_json(const AnalyzeOptions& options) {
   Json json = {{"analyses", Json::array()}};
-  if (options.pca) json["analyses"].push_back("pca");
-  if (options.rotation) json["analyses"].push_back("rotation");
-  if (options.plasticity) json["analyses"].push_back("plasticity");
-  if (options.geometry) json["analyses"].push_back("geometry");
+  for (const auto& analysis : kAnalyses)
+    if (options.*analysis.wanted) json["analyses"].push_back(analysis.name);
   for (const auto& option : analysis_options()) {
     const auto value = option.load(options);
+    const auto* count = std::get_if<std::uint64_t>(&value);
     // Record rarely used options only if they differ from their default.
     const bool rare = option.group == OptionGroup::capture ||
                       option.group == OptionGroup::statistics || option.kind == OptionKind::text ||
                       option.name == "partial";
-    if (option.name != "label" && (!rare || value != option.fallback))
-      json[summary_key(option)] = option_json(option, value);
+    if (option.name == "label" || (rare && value == option.fallback)) continue;
+    const auto key = summary_key(option);
+    Json& entry = json[key];
+    if (option.kind == OptionKind::text)
+      entry = short_name(std::get<std::string>(value));
+    else if (count != nullptr && *count < option.least)
+      entry = "auto";
+    else
+      std::visit([&](const auto& plain) { entry = plain; }, value);
   }
   return json;
 }
 
 std::string analysis_of_option(const std::string& key) {
-  constexpr const char* kAnalyses[] = {"", "", "pca", "rotation", "plasticity", "geometry", ""};
+  constexpr const char* kNames[] = {"", "", "pca", "rotation", "plasticity", "geometry", ""};
   for (const auto& option : analysis_options())
     if (summary_key(option) == key && key != "keys")
-      return kAnalyses[static_cast<std::size_t>(option.group)];
+      return kNames[static_cast<std::size_t>(option.group)];
   return "plasticity";
 }
 
@@ -323,14 +320,12 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   {"warnings", run.warnings},
                   {"notes", run.notes},
                   {"undefined", undefined}};
-  if (options.pca) summary["pca"] = measure_means(run, pca_measures());
-  if (options.pca)
+  for (const auto& analysis : kAnalyses)
+    if (options.*analysis.wanted) summary[analysis.name] = measure_means(run, analysis.measures());
+  if (options.pca) {
     summary["taxonomy"] = class_counts(run, ClassCriterion::first_component, options.taxonomy);
-  if (options.pca)
     summary["taxonomy_axis"] = class_counts(run, ClassCriterion::drift_axis, options.taxonomy);
-  if (options.rotation) summary["rotation"] = measure_means(run, rotation_measures());
-  if (options.plasticity) summary["plasticity"] = measure_means(run, plasticity_measures());
-  if (options.geometry) summary["geometry"] = measure_means(run, geometry_measures());
+  }
   if (options.plasticity) summary["profile"] = profile_summary(run, options);
   return summary;
 }

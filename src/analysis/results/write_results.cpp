@@ -34,17 +34,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AnalysisTimes, read, moments, pca, rotation, 
 
 namespace {
 
+namespace fs = std::filesystem;
 using results_layout::kSummaryFile;
-
-// Returns the content of timings.json, the only output file that differs between repeated runs.
-Json timings_json(const AnalysisRun& run, double write_seconds) {
-  return {{"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-          {"threads", thread_count()},
-          {"total_seconds", run.seconds + write_seconds},
-          {"analysis_seconds", run.seconds},
-          {"write_seconds", write_seconds},
-          {"thread_seconds", run.times}};
-}
 
 bool runs_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
@@ -110,13 +101,6 @@ std::vector<std::string> table_files(const std::string& folder) {
   return names;
 }
 
-// Deletes all results: tables of an interrupted run or of other options must not remain.
-void remove_results(const std::string& folder) {
-  remove_summary_file(folder);
-  if (is_statistics_folder(folder)) return;  // its own tables have some of the same names
-  for (const auto& name : table_files(folder)) std::filesystem::remove(folder + "/" + name);
-}
-
 constexpr char kStaging[] = ".new";
 
 // Writes tables into a hidden folder and then moves them all into place. Other commands reject a
@@ -178,11 +162,6 @@ std::vector<MeanError> merge_errors(const std::string& folder,
   return merged;
 }
 
-bool is_all_nan(const Table::Column& column) {
-  return column.type == Table::Type::real &&
-         std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); });
-}
-
 // Copies scatter coordinates that this run skipped from an earlier run over the same rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";
@@ -193,7 +172,8 @@ Table merge_scatter(const std::string& folder, const Table& table) {
   auto columns = wider ? earlier.columns() : table.columns();
   for (auto& column : columns)
     if (const auto* other = (wider ? table : earlier).find(column.name);
-        other != nullptr && is_all_nan(column))
+        other != nullptr && column.type == Table::Type::real &&
+        std::ranges::all_of(column.reals, [](double x) { return std::isnan(x); }))
       column = *other;
   return Table(std::move(columns));
 }
@@ -210,11 +190,6 @@ void merge_tables(const std::string& folder, const AnalysisRun& run, ResultTable
   }
 }
 
-void append_missing_items(const Json& from, Json& to) {
-  for (const auto& item : from)
-    if (std::ranges::count(to, item) == 0) to.push_back(item);
-}
-
 // Adds the sections and options of analyses that ran only in the earlier run.
 void merge_summary(const Json& earlier, Json& summary) {
   if (earlier.is_null()) return;
@@ -222,8 +197,9 @@ void merge_summary(const Json& earlier, Json& summary) {
     if (!summary.contains(key)) summary[key] = value;
   for (const auto& [file, columns] : earlier.at("undefined").items())
     if (!summary["undefined"].contains(file)) summary["undefined"][file] = columns;
-  append_missing_items(earlier.at("warnings"), summary["warnings"]);
-  append_missing_items(earlier.value("notes", Json::array()), summary["notes"]);
+  for (const char* list : {"warnings", "notes"})
+    for (const auto& item : earlier.value(list, Json::array()))
+      if (std::ranges::count(summary[list], item) == 0) summary[list].push_back(item);
   Json& options = summary["options"];
   const Json& earlier_options = earlier.at("options");
   for (const auto& [key, value] : earlier_options.items()) {
@@ -233,9 +209,9 @@ void merge_summary(const Json& earlier, Json& summary) {
   }
   const Json now = options;
   options["analyses"] = Json::array();
-  for (const char* analysis : {"pca", "rotation", "plasticity", "geometry"})
-    if (runs_analysis(now, analysis) || runs_analysis(earlier_options, analysis))
-      options["analyses"].push_back(analysis);
+  for (const auto& analysis : kAnalyses)
+    if (runs_analysis(now, analysis.name) || runs_analysis(earlier_options, analysis.name))
+      options["analyses"].push_back(analysis.name);
 }
 
 void write_tables(const std::string& folder, const std::vector<ResultTable>& tables) {
@@ -275,15 +251,6 @@ void check_in_parallel(const Items& items, FolderVerification& found, Check chec
   std::sort(found.problems.begin(), found.problems.end());
 }
 
-void verify_head_files(const std::string& folder, FolderVerification& found) {
-  const auto index = index_capture(folder);
-  auto heads = index.queries;
-  heads.insert(heads.end(), index.keys.begin(), index.keys.end());
-  for (const auto& head : heads)
-    found.bytes += std::filesystem::file_size(head_file_path(index.data_root, head));
-  check_in_parallel(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
-}
-
 }  // namespace
 
 void remove_summary_file(const std::string& folder) {
@@ -314,10 +281,24 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     write_tables(staged.path(), results.tables);
     Json summary = summary_json(run, results.undefined, options);
     merge_summary(earlier, summary);
-    if (earlier.is_null()) remove_results(folder);
+    if (earlier.is_null()) {  // tables of an interrupted run or of other options must not remain
+      remove_summary_file(folder);
+      // Statistics have tables of their own with some of the same names.
+      if (!is_statistics_folder(folder))
+        for (const auto& name : table_files(folder)) fs::remove(folder + "/" + name);
+    }
     staged.move_into_place();
     summary["files"] = to_json(list_files(folder, table_files(folder)));
-    write_file(folder + "/timings.json", timings_json(run, seconds_since(begun)).dump(2) + "\n");
+    const double write_seconds = seconds_since(begun);
+    // The only output file that differs between repeated runs.
+    const Json timings = {
+        {"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+        {"threads", thread_count()},
+        {"total_seconds", run.seconds + write_seconds},
+        {"analysis_seconds", run.seconds},
+        {"write_seconds", write_seconds},
+        {"thread_seconds", run.times}};
+    write_file(folder + "/timings.json", timings.dump(2) + "\n");
     write_file(folder + "/" + kSummaryFile,
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     output.publish(options.quiet);
@@ -379,7 +360,12 @@ FolderVerification verify_folder(const std::string& folder) {
     }
     if (found.kind.empty() || (found.kind == "capture" && !files)) {
       found.kind = "capture";
-      verify_head_files(folder, found);
+      const auto index = index_capture(folder);
+      auto heads = index.queries;
+      heads.insert(heads.end(), index.keys.begin(), index.keys.end());
+      for (const auto& head : heads)
+        found.bytes += fs::file_size(head_file_path(index.data_root, head));
+      check_in_parallel(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
       return found;
     }
     if (!files) bad_input("{}: made by version 0.1, without checksums to compare", folder);

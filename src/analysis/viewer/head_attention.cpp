@@ -24,13 +24,6 @@ struct CellSums {
   float sum = 0;
   float largest = 0;
 };
-CellSums sum_attention_of_cell(const float* p, std::int64_t count) {
-  // Non-negative floats sort like their bit patterns, and an integer maximum vectorises.
-  std::int32_t largest = 0;
-  for (std::int64_t i = 0; i < count; ++i)
-    largest = std::max(largest, std::bit_cast<std::int32_t>(p[i]));
-  return {keys::sum_range(p, count), std::bit_cast<float>(largest)};
-}
 
 // Sums the attention of one query to keys [begin, begin + p.size()) over cells of 2^level keys.
 // Cell 0 starts at key `origin`. Calls add(cell, sums) for each cell.
@@ -41,7 +34,13 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
   for (auto key = begin; key < end;) {
     const auto cell = (key - origin) >> level;
     const auto next = std::min(end, origin + ((cell + 1) << level));
-    add(cell, sum_attention_of_cell(p.data() + (key - begin), next - key));
+    const auto count = next - key;
+    const float* values = p.data() + (key - begin);
+    // Non-negative floats sort like their bit patterns, and an integer maximum vectorises.
+    std::int32_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+      largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]));
+    add(cell, CellSums{keys::sum_range(values, count), std::bit_cast<float>(largest)});
     key = next;
   }
 }

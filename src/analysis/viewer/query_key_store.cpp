@@ -19,13 +19,6 @@ constexpr std::size_t kWidenedHeads = 4;  // four heads can be shown side by sid
 
 constexpr std::int64_t kRows = 8192;  // rows per task: 2 MiB of 128 values in 16 bits
 
-// Rounds `count` float32 values to the 16-bit type T.
-template <typename T, typename Convert>
-void round_to_16_bits(const std::byte* from, std::int64_t count, std::byte* to, Convert convert) {
-  const auto* values = reinterpret_cast<const float*>(from);
-  std::transform(values, values + count, reinterpret_cast<T*>(to), convert);
-}
-
 // Transposes an activation (rows, heads, d) to (heads, rows, d). `dtype` is the type of the
 // activation, or a 16-bit type to which float32 values are rounded.
 Tensor reorder_heads(ConstTensorView activation, DType dtype) {
@@ -44,12 +37,13 @@ Tensor reorder_heads(ConstTensorView activation, DType dtype) {
     for (auto row = first; row < std::min(rows, first + kRows); ++row) {
       const auto* from = activation.bytes() + as_index(row * heads + head) * from_size;
       auto* to = bytes + as_index(head * rows + row) * size;
+      const auto* values = reinterpret_cast<const float*>(from);
       if (activation.dtype() == dtype)
         std::memcpy(to, from, size);
       else if (dtype == DType::bf16)
-        round_to_16_bits<Bf16>(from, d, to, to_bf16);
+        std::transform(values, values + d, reinterpret_cast<Bf16*>(to), to_bf16);
       else
-        round_to_16_bits<Fp16>(from, d, to, to_fp16);
+        std::transform(values, values + d, reinterpret_cast<Fp16*>(to), to_fp16);
     }
   });
   return reordered;
@@ -140,8 +134,11 @@ class QueryKeyStore::LayerRecorder : public Observer {
         progress_({.what = "pass", .unit = "layers", .total = end, .quiet = quiet}) {}
 
   bool wants(HookPoint point) const override {
-    if (point.stage == Stage::resid_pre) return take_snapshots_ && is_snapshot(point.layer);
-    return (point.stage == Stage::rot_q || point.stage == Stage::rot_k) && keeps(point.layer);
+    const auto step = store_.plan_.snapshot_step;
+    if (point.stage == Stage::resid_pre)
+      return take_snapshots_ && step > 0 && point.layer > 0 && point.layer % step == 0;
+    return (point.stage == Stage::rot_q || point.stage == Stage::rot_k) && point.layer >= first_ &&
+           point.layer < end_;
   }
 
   Selection selection(HookPoint) const override {
@@ -155,25 +152,16 @@ class QueryKeyStore::LayerRecorder : public Observer {
       store_.snapshots_.emplace(point.layer, convert_rows_to_float32(activation));
       return;
     }
-    auto reordered = reorder_heads(activation, store_.plan_.dtype);
-    if (point.stage == Stage::rot_q) {
-      current_.q = std::move(reordered);
-      return;
-    }
-    current_.k = std::move(reordered);
-    store_.layers_.add(point.layer, std::make_shared<LayerVectors>(std::move(current_)));
-    current_ = {};
+    (point.stage == Stage::rot_q ? current_.q : current_.k) =
+        reorder_heads(activation, store_.plan_.dtype);
+    if (point.stage == Stage::rot_q) return;
+    store_.layers_.add(point.layer,
+                       std::make_shared<LayerVectors>(std::exchange(current_, LayerVectors())));
   }
 
   void finish() { progress_.finish(); }
 
  private:
-  bool keeps(std::int64_t layer) const { return layer >= first_ && layer < end_; }
-  bool is_snapshot(std::int64_t layer) const {
-    const auto step = store_.plan_.snapshot_step;
-    return step > 0 && layer > 0 && layer % step == 0;
-  }
-
   QueryKeyStore& store_;
   std::int64_t first_;
   std::int64_t end_;
@@ -195,10 +183,7 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
 }
 
 void QueryKeyStore::run(Observer& observer, std::int64_t first_layer) const {
-  if (first_layer == 0) {
-    model_->run(batch_, observer);
-    return;
-  }
+  if (first_layer == 0) return model_->run(batch_, observer);
   Batch positions;
   positions.add_positions(rows());
   const RunOptions options{.residual = snapshots_.at(first_layer), .start_at_layer = first_layer};

@@ -62,7 +62,7 @@ void answer_with_error(httplib::Response& response, int status, const char* text
   response.set_content(text, "text/plain");
 }
 
-RunHead run_head(const httplib::Request& request) {
+HeadOfRun run_head(const httplib::Request& request) {
   const auto run = read_integer_parameter(request, "run");
   if (run < 0) bad_input("run {}: expected a number from 0", run);
   return {static_cast<std::size_t>(run), read_integer_parameter(request, "layer"),
@@ -165,27 +165,23 @@ class HttpServer : public ViewerServer {
     const auto binary = [&](std::string bytes) {
       response.set_content(std::move(bytes), "application/octet-stream");
     };
+    const auto number = [&](const char* parameter) {
+      return read_integer_parameter(request, parameter);
+    };
     if (name == "info") return json(session_.info());
-    if (name == "row")
-      return binary(
-          session_.row_bytes(run_head(request), read_integer_parameter(request, "query")));
+    if (name == "row") return binary(session_.row_bytes(run_head(request), number("query")));
     if (name == "statistics")
-      return binary(session_.statistics_bytes(run_head(request).run,
-                                              read_integer_parameter(request, "layer")));
+      return binary(session_.statistics_bytes(run_head(request).run, number("layer")));
     if (name == "tile")
       return binary(session_.tile_bytes(
-          run_head(request),
-          static_cast<int>(
-              std::clamp<std::int64_t>(read_integer_parameter(request, "level"), -1, 64)),
-          read_integer_parameter(request, "row"), read_integer_parameter(request, "column"),
-          read_integer_parameter(request, "sum") != 0 ? CellValue::sum : CellValue::largest));
+          run_head(request), static_cast<int>(std::clamp<std::int64_t>(number("level"), -1, 64)),
+          number("row"), number("column"),
+          number("sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
       return json(
           {{"done", session_.attention(run_head(request)).extend_overview(kOverviewSeconds)}});
     if (name == "attribution")
-      return json(session_.attribution(read_integer_parameter(request, "layer"),
-                                       read_integer_parameter(request, "head"),
-                                       read_integer_parameter(request, "query")));
+      return json(session_.attribution(number("layer"), number("head"), number("query")));
     answer_with_error(response, 404, "Not found.\n");
   }
 

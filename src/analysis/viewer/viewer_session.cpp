@@ -13,7 +13,6 @@
 
 #include <fmt/format.h>
 
-#include "analysis/figures/results.h"
 #include "analysis/report/report.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
@@ -29,7 +28,7 @@
 
 namespace qkscope {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunHead, run, layer, head)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HeadOfRun, run, layer, head)
 
 namespace {
 
@@ -53,19 +52,12 @@ std::vector<std::string> token_texts(const std::string& folder, std::span<const 
   return project(ids, [&](const std::int32_t& id) { return tokenizer.decode({&id, 1}); });
 }
 
-template <typename T>
-void append(std::string& bytes, const std::vector<T>& values) {
-  bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
-void check_same_shape(const ModelConfig& first, const ModelConfig& other, const std::string& name) {
-  const auto shape = [](const ModelConfig& config) {
-    return fmt::format("{} layers, {} query heads, {} key heads, d_head {}", config.n_layers,
-                       config.n_heads, config.n_kv_heads, config.d_head);
-  };
-  if (shape(first) != shape(other))
-    bad_input("{}: has {}, expected the shape of the first checkpoint: {}", name, shape(other),
-              shape(first));
+// Returns the bytes of all values, one array after the other.
+template <typename... Values>
+std::string bytes_of(const std::vector<Values>&... arrays) {
+  std::string bytes;
+  (bytes.append(reinterpret_cast<const char*>(arrays.data()), arrays.size() * sizeof(Values)), ...);
+  return bytes;
 }
 
 constexpr double kOverviewShare = 0.4;      // largest share of the budget that overviews may take
@@ -146,18 +138,18 @@ class PageExport {
     check_size("the text");
     add_overviews();
     add_rows();
-    return render_export_page(data_);
+    return page_so_far();
   }
 
  private:
-  static std::string render_export_page(const Json& data) {
+  std::string page_so_far() const {
     return fill_placeholders(embedded::viewer_export_html, {{"style", embedded::viewer_css},
                                                             {"body", embedded::viewer_body},
-                                                            {"data", escape_for_script(data)},
+                                                            {"data", escape_for_script(data_)},
                                                             {"script", embedded::viewer_script}});
   }
 
-  std::int64_t size() const { return std::ssize(render_export_page(data_)); }
+  std::int64_t size() const { return std::ssize(page_so_far()); }
 
   void check_size(const char* what) const {
     if (size() > options_.budget)
@@ -234,7 +226,7 @@ class PageExport {
   ViewerSession& session_;
   ViewerExportOptions options_;
   Json data_;
-  std::vector<RunHead> heads_;
+  std::vector<HeadOfRun> heads_;
 };
 
 }  // namespace
@@ -245,8 +237,8 @@ ViewerSession::ViewerSession(ViewerOptions options) : options_(std::move(options
     bad_input("query {}: the text has positions 0 to {}", options_.query, rows() - 1);
   if (options_.query < 0) options_.query = rows() - 1;
   if (options_.heads.empty()) options_.heads.push_back({});
-  const auto memory = options_.memory > 0 ? options_.memory : default_memory();
-  run_memory_ = memory / std::max(1, options_.runs);
+  run_memory_ =
+      (options_.memory > 0 ? options_.memory : default_memory()) / std::max(1, options_.runs);
   if (!options_.results.empty()) read_results();
 }
 
@@ -280,7 +272,13 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                   config.n_layers - 1, config.n_heads - 1);
     texts_ = token_texts(model->folder(), options_.ids);
   } else {
-    check_same_shape(runs_.front().store->config(), config, name);
+    const auto shape = [](const ModelConfig& of) {
+      return fmt::format("{} layers, {} query heads, {} key heads, d_head {}", of.n_layers,
+                         of.n_heads, of.n_kv_heads, of.d_head);
+    };
+    if (const auto first = shape(runs_.front().store->config()); first != shape(config))
+      bad_input("{}: has {}, expected the shape of the first checkpoint: {}", name, shape(config),
+                first);
   }
   const auto cache = static_cast<std::int64_t>(kCachedHeads) *
                      head_attention_bytes(rows(), config.d_head) / std::max(1, options_.runs);
@@ -291,7 +289,7 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                                             std::move(model), options_.ids, plan, options_.quiet)});
 }
 
-QueryKeyStore& ViewerSession::store(const RunHead& head) {
+QueryKeyStore& ViewerSession::store(const HeadOfRun& head) {
   if (head.run >= runs_.size())
     bad_input("run {}: there are runs 0 to {}", head.run, runs_.size() - 1);
   auto& store = *runs_[head.run].store;
@@ -345,24 +343,25 @@ Json ViewerSession::info() const {
           {"start", {{"heads", heads}, {"query", options_.query}}}};
 }
 
-AttentionRow ViewerSession::row(const RunHead& head, std::int64_t query) {
+AttentionRow ViewerSession::row(const HeadOfRun& head, std::int64_t query) {
   auto& queries_and_keys = store(head);
   if (query < 0 || query >= rows())
     bad_input("query {}: the text has positions 0 to {}", query, rows() - 1);
   return HeadAttention(queries_and_keys, head.layer, head.head).row(query);
 }
 
-std::string ViewerSession::row_bytes(const RunHead& head, std::int64_t query) {
+std::string ViewerSession::row_bytes(const HeadOfRun& head, std::int64_t query) {
   const auto found = row(head, query);
-  std::string bytes;
-  append(bytes, std::vector<double>{static_cast<double>(found.first_key),
-                                    static_cast<double>(found.pattern.size()), found.log_sum_exp,
-                                    found.entropy, found.first_token, found.distance,
-                                    static_cast<double>(found.mean_by_frequency.size()), 0.0});
-  for (const auto* values :
-       {&found.scores, &found.pattern, &found.attended_by_frequency, &found.mean_by_frequency})
-    append(bytes, *values);
-  return bytes;
+  const std::vector<double> numbers = {static_cast<double>(found.first_key),
+                                       static_cast<double>(found.pattern.size()),
+                                       found.log_sum_exp,
+                                       found.entropy,
+                                       found.first_token,
+                                       found.distance,
+                                       static_cast<double>(found.mean_by_frequency.size()),
+                                       0.0};
+  return bytes_of(numbers, found.scores, found.pattern, found.attended_by_frequency,
+                  found.mean_by_frequency);
 }
 
 std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer) {
@@ -372,27 +371,22 @@ std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer)
     const auto found = HeadAttention(queries_and_keys, layer, head).statistics(kStatisticsQueries);
     values.insert(values.end(), std::begin(found.values), std::end(found.values));
   }
-  std::string bytes;
-  append(bytes, values);
-  return bytes;
+  return bytes_of(values);
 }
 
-HeadAttention& ViewerSession::attention(const RunHead& head) {
+HeadAttention& ViewerSession::attention(const HeadOfRun& head) {
   auto& queries_and_keys = store(head);
   if (auto* found = cache_.find(head)) return *found;
   cache_.make_room(kCachedHeads);
   return cache_.add(head, HeadAttention(queries_and_keys, head.layer, head.head));
 }
 
-std::string ViewerSession::tile_bytes(const RunHead& head, int level, std::int64_t row,
+std::string ViewerSession::tile_bytes(const HeadOfRun& head, int level, std::int64_t row,
                                       std::int64_t column, CellValue value) {
   if (level < 0 || level > 40 || row < 0 || column < 0 || row > rows() || column > rows())
     bad_input("tile {}/{}/{}: outside the matrix", level, row, column);
   const auto tile = attention(head).tile(level, row, column, value);
-  std::string bytes;
-  append(bytes, std::vector<float>{tile.exact ? 1.0f : 0.0f});
-  append(bytes, tile.cells);
-  return bytes;
+  return bytes_of(std::vector<float>{tile.exact ? 1.0f : 0.0f}, tile.cells);
 }
 
 Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const {
@@ -407,11 +401,10 @@ Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int6
   return rows;
 }
 
-struct Viewer::State {
-  explicit State(ViewerOptions options) : session(std::move(options)) {}
+struct Viewer::State : ViewerSession {
+  using ViewerSession::ViewerSession;
 
-  ViewerSession session;
-  std::unique_ptr<ViewerServer> server;  // ends before the session
+  std::unique_ptr<ViewerServer> server = {};  // ends before the session
 };
 
 Viewer::Viewer(ViewerOptions options)
@@ -421,13 +414,13 @@ Viewer::Viewer(Viewer&&) noexcept = default;
 Viewer& Viewer::operator=(Viewer&&) noexcept = default;
 
 void Viewer::add_run(const std::string& name, std::shared_ptr<const Model> model) {
-  translate_exceptions([&] { state_->session.add_run(name, std::move(model)); });
+  translate_exceptions([&] { state_->add_run(name, std::move(model)); });
 }
 
 std::string Viewer::serve(const ViewerServerOptions& options) {
   return translate_exceptions([&] {
     state_->server.reset();  // frees its port
-    state_->server = start_viewer_server(state_->session, options);
+    state_->server = start_viewer_server(*state_, options);
     return state_->server->url;
   });
 }
@@ -437,19 +430,15 @@ void Viewer::stop() {
 }
 
 std::string Viewer::export_page(const ViewerExportOptions& options) {
-  return translate_exceptions([&] { return export_viewer_page(state_->session, options); });
+  return translate_exceptions([&] { return PageExport(*state_, options).page(); });
 }
 
 std::uint64_t Viewer::write_page(const std::string& path, const ViewerExportOptions& options) {
   return translate_exceptions([&] {
-    const auto page = export_viewer_page(state_->session, options);
+    const auto page = PageExport(*state_, options).page();
     write_file(path, page);
     return std::uint64_t{page.size()};
   });
-}
-
-std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options) {
-  return PageExport(session, options).page();
 }
 
 }  // namespace qkscope

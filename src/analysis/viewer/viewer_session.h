@@ -6,20 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "analysis/figures/results.h"
 #include "analysis/viewer/head_attention.h"
 #include "base/io/json.h"
 #include "qkscope/experimental/viewer.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
-
-struct RunHead {
-  std::size_t run = 0;
-  std::int64_t layer = 0;
-  std::int64_t head = 0;
-
-  bool operator==(const RunHead&) const = default;
-};
 
 // Not thread-safe: the server serializes requests. Functions throw a bad-input error for a head,
 // query or tile that does not exist. Binary answers are little-endian.
@@ -34,17 +27,17 @@ class ViewerSession {
 
   // Returns a JSON object with token texts, runs, layers, and columns from the results folder.
   Json info() const;
-  AttentionRow row(const RunHead& head, std::int64_t query);
+  AttentionRow row(const HeadOfRun& head, std::int64_t query);
   // Serializes an attention row: eight float64 numbers (first key, number of keys, log-sum-exp,
   // entropy, attention on token 0, mean distance, number of rotary pairs, 0), then float32 arrays:
   // scores and pattern (keys), attention-weighted and mean score of each frequency (pairs).
-  std::string row_bytes(const RunHead& head, std::int64_t query);
+  std::string row_bytes(const HeadOfRun& head, std::int64_t query);
   // Returns float32 values (n_heads, statistics); HeadStatistics::kNames lists the columns.
   std::string statistics_bytes(std::size_t run, std::int64_t layer);
   // Returns float32 values: 1 if the tile is exact, else 0; then cells (kTileCells, kTileCells).
-  std::string tile_bytes(const RunHead& head, int level, std::int64_t row, std::int64_t column,
+  std::string tile_bytes(const HeadOfRun& head, int level, std::int64_t row, std::int64_t column,
                          CellValue value);
-  HeadAttention& attention(const RunHead& head);
+  HeadAttention& attention(const HeadOfRun& head);
   // Returns a JSON list of [key, score, q_component, k_component, value] from attribution.csv.
   Json attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const;
 
@@ -54,7 +47,7 @@ class ViewerSession {
     std::unique_ptr<QueryKeyStore> store;
   };
 
-  QueryKeyStore& store(const RunHead& head);
+  QueryKeyStore& store(const HeadOfRun& head);
   Json layers_json() const;
   void read_results();
 
@@ -62,13 +55,10 @@ class ViewerSession {
   std::int64_t run_memory_ = 0;
   std::vector<std::string> texts_;  // (rows) text of each token
   std::vector<Run> runs_;
-  RecentCache<RunHead, HeadAttention> cache_;  // heads with tiles
+  RecentCache<HeadOfRun, HeadAttention> cache_;  // heads with tiles
   Json columns_;       // heads of the results folder as the report packs them, or null
   Table attribution_;  // attribution.csv, or empty
 };
-
-// Returns the viewer as a single HTML file.
-std::string export_viewer_page(ViewerSession& session, const ViewerExportOptions& options);
 
 // Serves the page and the session's data over HTTP while the object exists, one request at a time.
 struct ViewerServer {
