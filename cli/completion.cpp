@@ -10,7 +10,7 @@ namespace qkscope::cli {
 namespace {
 
 // Returns descriptions of the program, its commands and their subcommands, for completion scripts.
-std::vector<CommandRow> rows_of(const CommandRow& program) {
+std::vector<CommandRow> flatten_commands(const CommandRow& program) {
   std::vector<CommandRow> rows = {program};
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (const auto& sub : std::vector(rows[i].subcommands)) rows.push_back(sub);
@@ -253,14 +253,14 @@ complete -c qkscope -f
 }  // namespace
 
 std::string bash_completion(const CommandRow& program) {
-  const auto rows = rows_of(program);
+  const auto rows = flatten_commands(program);
   return fmt::format(kBash, bash_paths(rows), bash_values(rows), bash_commands(rows));
 }
 
 std::string zsh_completion(const CommandRow& program) {
   std::string text =
       "#compdef qkscope\n# zsh completion of qkscope, written by `qkscope completion zsh`\n\n";
-  auto rows = rows_of(program);
+  auto rows = flatten_commands(program);
   for (const auto& row : rows) text += zsh_command(row);
   // zsh either autoloads this file as the function _qkscope or sources it.
   return text +
@@ -269,7 +269,7 @@ std::string zsh_completion(const CommandRow& program) {
 }
 
 std::string fish_completion(const CommandRow& program) {
-  const auto rows = rows_of(program);
+  const auto rows = flatten_commands(program);
   std::vector<std::string> paths;
   for (const auto& row : rows)
     if (!row.path.empty()) paths.push_back(quote(row.path));

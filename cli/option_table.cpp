@@ -87,7 +87,7 @@ void add_sections(const CLI::App& app, const std::string& title,
 }
 
 // Order of help sections: arguments, options of the command, options common to all commands.
-int rank(const OptionSection& section) {
+int section_rank(const OptionSection& section) {
   return section.title == "Arguments" ? 0 : section.title == kCommonGroup ? 2 : 1;
 }
 
@@ -99,7 +99,7 @@ CommandRow command_row(const CLI::App& command, const std::string& path) {
                  .sections = {},
                  .subcommands = {}};
   add_sections(command, "", row.sections);
-  std::ranges::stable_sort(row.sections, {}, rank);
+  std::ranges::stable_sort(row.sections, {}, section_rank);
   for (const auto* sub : command.get_subcommands({}))
     if (!sub->get_name().empty() && !sub->get_group().empty())
       row.subcommands.push_back(
@@ -163,7 +163,7 @@ CommandRow option_table(const CLI::App& command) {
   return command_row(command, path);
 }
 
-std::vector<CommandRow> all_commands(const CommandRow& row) {
+std::vector<CommandRow> leaf_commands(const CommandRow& row) {
   std::vector<CommandRow> all;
   add_below(row, all);
   return all;

@@ -51,7 +51,7 @@ OptionRow option_row(const CLI::Option& option);
 CommandRow option_table(const CLI::App& command);
 
 // Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".
-std::vector<CommandRow> all_commands(const CommandRow& row);
+std::vector<CommandRow> leaf_commands(const CommandRow& row);
 
 // Returns the full name of a command with its parent commands: "qkscope hub download".
 std::string command_line(const CLI::App& command);

@@ -108,7 +108,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   return 0;
 }
 
-void guarded(const std::function<int()>& program) {
+void run_and_exit(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
   std::set_new_handler(note_failed_allocation);

@@ -85,10 +85,10 @@ Shard parse_shard(const std::string& text);
 
 // Formats the truncation or chunking of texts: "3 cut at 4,096", or "in chunks of 4,096, 2 shorter
 // than 256 dropped".
-std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
-                       std::int64_t dropped_chunks);
+std::string format_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
+                        std::int64_t dropped_chunks);
 
 // Formats the devices for output: "cuda:0", "cuda:0 and 3 more".
-std::string shown_devices(Device first, std::size_t count);
+std::string format_devices(Device first, std::size_t count);
 
 }  // namespace qkscope::cli

@@ -26,7 +26,7 @@ struct InspectOptions {
 };
 
 // Formats layer numbers as ranges: "0-2, 4-6, 8".
-std::string ranges(const std::vector<std::int64_t>& layers) {
+std::string format_ranges(const std::vector<std::int64_t>& layers) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < layers.size();) {
     std::size_t end = i;
@@ -158,7 +158,8 @@ void print_layers(const ModelConfig& model) {
       same->second.push_back(i);
   }
   for (const auto& [kind, layers] : kinds)
-    fmt::print("  {} {}: {}\n", layers.size() == 1 ? "layer" : "layers", ranges(layers), kind);
+    fmt::print("  {} {}: {}\n", layers.size() == 1 ? "layer" : "layers", format_ranges(layers),
+               kind);
 }
 
 void print_config(const ModelConfig& model) {
