@@ -17,8 +17,8 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Placeholders for text values of options and arguments, by name. A command that needs another
-// placeholder for an option calls type_name().
+// Placeholders such as FILE that the help shows for text values, by the name of the option. A
+// command that needs another placeholder for an option calls type_name().
 struct TextValue {
   std::string_view name;
   const char* placeholder;
@@ -49,7 +49,7 @@ constexpr TextValue kTextValues[] = {
     {"results", "FOLDER"},        {"statistics", "FOLDER"},
     {"sweeps", "FOLDER"}};
 
-// Returns the placeholder of an option's value. CLI11 names types INT, UINT, FLOAT and TEXT.
+// Returns the placeholder of an option's value. CLI11's type names: INT, UINT, FLOAT, TEXT.
 std::string placeholder(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const auto type = option.get_type_name();
@@ -71,7 +71,7 @@ OptionSection& section_titled(std::vector<OptionSection>& sections, const std::s
   return found != sections.end() ? *found : sections.emplace_back(OptionSection{title, {}});
 }
 
-// Adds the options of an app, and of its option groups, which CLI11 keeps as unnamed subcommands.
+// Adds the options of a command and its option groups, which CLI11 stores as unnamed subcommands.
 void add_sections(const CLI::App& app, const std::string& title,
                   std::vector<OptionSection>& sections) {
   for (const auto* group : app.get_subcommands({}))
@@ -86,7 +86,7 @@ void add_sections(const CLI::App& app, const std::string& title,
   }
 }
 
-// Order of help sections: arguments, options of the command, options common to all commands.
+// Sort key of help sections: arguments, options of the command, options common to all commands.
 int section_rank(const OptionSection& section) {
   return section.title == "Arguments" ? 0 : section.title == kCommonGroup ? 2 : 1;
 }

@@ -19,7 +19,7 @@ namespace {
 using RunOutcome = RunReport::Outcome;
 using Publication = RunReport::Publication;
 
-// Returns the labels of the runs with outcome or publication status `value`.
+// Returns the labels of the runs whose outcome or publication status is `value`.
 template <typename Value>
 std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Value value) {
   std::vector<std::string> labels;

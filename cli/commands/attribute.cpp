@@ -105,7 +105,8 @@ void print_composition(const Table& components) {
   }
 }
 
-// Appends one checkpoint's table, with the checkpoint's index in the series as column `order`.
+// Appends a checkpoint's table to `all`, with the checkpoint's index in the series as column
+// `order`.
 void append_rows(std::vector<Table::Column>& all, const Table& more, std::int64_t order) {
   auto columns = more.columns();
   const std::vector<std::int64_t> orders(static_cast<std::size_t>(more.rows()), order);
@@ -164,7 +165,7 @@ void compose_all(const AttributeArguments& options) {
 
 void run(AttributeArguments& options) {
   options.output.check();
-  parse_top(options);  // refuses a wrong value before the model is loaded
+  parse_top(options);  // throws for a bad --top before the model is loaded
   if (options.dataset.given()) return compose_all(options);
   if (!options.also.empty()) bad_input("--also is of a series of checkpoints over a --dataset");
   const auto folder = options.model.fetch(options.common.quiet);

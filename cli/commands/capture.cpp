@@ -26,7 +26,7 @@ namespace {
 struct CaptureArguments : RunArguments {
   std::string non_finite;
   std::int64_t shards = 0;
-  bool resume = false;  // accepted for the protocol; runs always resume
+  bool resume = false;  // accepted for compatibility; runs always resume
   bool no_publish = false;
 };
 

@@ -68,7 +68,7 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
                {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
                {"rope", rope ? rope_json(*rope) : Json("none")},
                {"experts", config.experts}};
-  if (config.has_state()) json["mixer"] = mixer;  // beside attention
+  if (config.has_state()) json["mixer"] = mixer;  // recurrent mixer; may run beside attention
   if (!model.has_equal_heads()) {
     json["d_head"] = model.d_head_of(config);
     json["n_kv_heads"] = model.n_kv_heads_of(config);

@@ -26,7 +26,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-std::exception_ptr raised;  // the first of a run; guarded by the GIL
+std::exception_ptr raised;  // first exception of a run; guarded by the GIL
 
 template <typename T>
 T field(const nb::dict& dict, const char* name) {

@@ -32,7 +32,8 @@ HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
   return options;
 }
 
-// Calls `progress` with the number of finished texts. Exceptions it raises and Ctrl-C propagate.
+// Scores heads. Calls `progress` with the number of finished texts; its exceptions and Ctrl-C
+// propagate.
 HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)>& run,
                 const std::vector<Ids>& texts, bool exclude_bos, bool exclude_current_token,
                 const std::string& measure, bool all_keys, nb::object progress) {
