@@ -95,7 +95,7 @@ void print_means(const AnalysisRun& run) {
   }
 }
 
-// Counts the heads of every class, by the first component and by the drift axis.
+// Prints the number of heads in each taxonomy class, on PC0 and along the drift axis.
 void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
   using enum HeadClass;
   const auto count = [&](const auto& class_of, HeadClass wanted) {

@@ -12,7 +12,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Calls found(ids) for each example (the text, or each of its chunks) until found() returns true.
+// Tokenizes a text and calls found(ids) for the text or each chunk until found() returns true.
 template <typename Found>
 bool visit_examples(const Document& document, const TokenizerConfig& config,
                     const Tokenizer& tokenizer, Found found) {

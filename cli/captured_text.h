@@ -21,7 +21,7 @@ struct CapturedText {
   std::int64_t key = 0;  // HeadRows::example()
 };
 // Reads example `number` of the capture from its dataset and tokenizes it as the capture did;
-// `folder` is the model. Throws a bad-input error if the dataset has changed.
+// `folder` is the checkpoint folder. Throws a bad-input error if the dataset has changed.
 CapturedText read_captured_text(const std::string& capture, const CaptureConfig& config,
                                 const std::string& folder, std::int64_t number);
 

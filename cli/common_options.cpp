@@ -17,8 +17,8 @@
 namespace qkscope::cli {
 namespace {
 
-// Returns a validator that accepts texts for which `valid` is true. Its empty name keeps it out of
-// the help.
+// Returns a CLI11 validator that accepts texts for which `valid` is true. The empty name keeps the
+// validator out of the help text.
 CLI::Validator validator(const std::string& expected,
                          const std::function<bool(const std::string&)>& valid) {
   return {[expected, valid](const std::string& text) {
@@ -28,8 +28,8 @@ CLI::Validator validator(const std::string& expected,
           ""};
 }
 
-// Accepts decimal numbers only. CLI11 itself reads 010 as the octal number 8 and accepts NaN for
-// every range.
+// Returns a validator that accepts only decimal numbers. CLI11 itself reads 010 as the octal number
+// 8 and accepts NaN for every range.
 template <typename Number>
 CLI::Validator within(const std::string& expected, Number least, Number most) {
   return validator(expected, [least, most](const std::string& text) {

@@ -29,8 +29,8 @@ inline void start_section(CLI::App& command, const std::string& title) {
   command.option_defaults()->group(title);
 }
 
-// Adds a command with the options of its Arguments::common, which are applied before `run` is
-// called. Returns the command and its arguments, which exist as long as the command.
+// Adds a command with the common options (Arguments::common), which are applied before `run` is
+// called. Returns the command and its arguments; the arguments live as long as the command.
 template <typename Arguments>
 std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& name,
                                              const std::string& help, void (*run)(Arguments&)) {
@@ -44,7 +44,7 @@ std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& n
   return {command, arguments.get()};
 }
 
-// Largest count and number of shards that options accept; their product fits into 64 bits.
+// Upper limits of counts and of shard numbers in options; their product fits into 64 bits.
 inline constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMostShards = 1'000'000;
 

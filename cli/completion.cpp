@@ -10,7 +10,7 @@ namespace qkscope::cli {
 namespace {
 
 // Returns descriptions of the program, its commands and their subcommands, for completion scripts.
-std::vector<CommandRow> rows_of(const CommandRow& program) {
+std::vector<CommandRow> flatten_commands(const CommandRow& program) {
   std::vector<CommandRow> rows = {program};
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (const auto& sub : std::vector(rows[i].subcommands)) rows.push_back(sub);
@@ -46,7 +46,7 @@ std::string short_help(const std::string& help) {
 
 // ---- bash
 
-// Shell code that completes the value of an option or an argument.
+// Returns bash code that completes the value of an option or a positional argument.
 std::string bash_action(const OptionRow& option) {
   if (option.takes_folders()) return "compopt -o dirnames";
   if (option.takes_files()) return "compopt -o default";
@@ -57,8 +57,8 @@ std::string bash_action(const OptionRow& option) {
   return option.value.ends_with("|FILE") ? choose + "; compopt -o default" : choose;
 }
 
-// Branches of the `case "$command $previous"` statement, which complete the value of an option.
-// Options with the same completion share a branch.
+// Returns the branches of the `case "$command $previous"` statement, which complete the value of an
+// option. Options with the same completion share a branch.
 std::string bash_values(const std::vector<CommandRow>& rows) {
   std::map<std::string, std::vector<std::string>> patterns;  // by action
   for (const auto& row : rows)
@@ -72,8 +72,8 @@ std::string bash_values(const std::vector<CommandRow>& rows) {
   return text;
 }
 
-// Branches of the `case "$command"` statement: options of each command, and completion of its
-// arguments or subcommands.
+// Returns the branches of `case "$command"`, which complete the options, arguments and subcommands
+// of each command.
 std::string bash_commands(const std::vector<CommandRow>& rows) {
   std::string text;
   for (const auto& row : rows) {
@@ -140,7 +140,7 @@ std::string zsh_description(const std::string& help) {
   return escaped;
 }
 
-// Returns "message:action" of a value.
+// Returns the "message:action" part of an argument of _arguments, for the value of an option.
 std::string zsh_value(const OptionRow& option) {
   std::string message = option.positional() ? option.names.front() : option.value;
   std::ranges::replace(message, ':', '.');
@@ -172,7 +172,7 @@ std::string zsh_function(const std::string& path) {
   return name;
 }
 
-// Shell function that completes the arguments of one command.
+// Returns a zsh function that completes the arguments of one command.
 std::string zsh_command(const CommandRow& row) {
   std::string text = fmt::format("{}() {{\n", zsh_function(row.path));
   if (row.subcommands.empty()) {
@@ -253,14 +253,14 @@ complete -c qkscope -f
 }  // namespace
 
 std::string bash_completion(const CommandRow& program) {
-  const auto rows = rows_of(program);
+  const auto rows = flatten_commands(program);
   return fmt::format(kBash, bash_paths(rows), bash_values(rows), bash_commands(rows));
 }
 
 std::string zsh_completion(const CommandRow& program) {
   std::string text =
       "#compdef qkscope\n# zsh completion of qkscope, written by `qkscope completion zsh`\n\n";
-  auto rows = rows_of(program);
+  auto rows = flatten_commands(program);
   for (const auto& row : rows) text += zsh_command(row);
   // zsh either autoloads this file as the function _qkscope or sources it.
   return text +
@@ -269,7 +269,7 @@ std::string zsh_completion(const CommandRow& program) {
 }
 
 std::string fish_completion(const CommandRow& program) {
-  const auto rows = rows_of(program);
+  const auto rows = flatten_commands(program);
   std::vector<std::string> paths;
   for (const auto& row : rows)
     if (!row.path.empty()) paths.push_back(quote(row.path));

@@ -1,4 +1,4 @@
-// Throws errors of the command line.
+// Functions that throw command-line errors.
 #pragma once
 
 #include <utility>

@@ -25,7 +25,7 @@ std::size_t text_width() {
 }
 
 // Returns one entry of a help list: a name on the left and its explanation on the right.
-std::string entry(const std::string& name, const std::string& help, std::size_t width) {
+std::string help_entry(const std::string& name, const std::string& help, std::size_t width) {
   const std::string left = "  " + name;
   const std::string indent(kLeftColumn, ' ');
   std::string text = left;
@@ -74,7 +74,7 @@ std::string subcommand_list(const CommandRow& row, std::size_t width) {
     const auto heading = sub.group == "Subcommands" ? "Commands" : sub.group;
     if (group != heading) text += fmt::format("\n{}:\n", heading);
     group = heading;
-    text += entry(sub.path.substr(sub.path.rfind(' ') + 1), sub.help, width);
+    text += help_entry(sub.path.substr(sub.path.rfind(' ') + 1), sub.help, width);
   }
   return text;
 }
@@ -115,7 +115,7 @@ std::string help_text(const CommandRow& row, const std::string& program, std::si
   for (const auto& section : row.sections) {
     text += fmt::format("\n{}:\n", section.title);
     for (const auto& option : section.options)
-      text += entry(option_name(option), option_help(option), width);
+      text += help_entry(option_name(option), option_help(option), width);
   }
   if (!row.notes.empty()) text += fmt::format("\n{}\n", fmt::join(wrap(row.notes, width), "\n"));
   return text;

@@ -28,5 +28,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  qkscope::cli::guarded([&] { return run(argc, argv); });
+  qkscope::cli::run_and_exit([&] { return run(argc, argv); });
 }

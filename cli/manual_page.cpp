@@ -11,7 +11,7 @@ namespace {
 
 // Escapes text for roff: backslashes, hyphens (as \-), and control characters at the beginning of a
 // line.
-std::string roff(const std::string& text) {
+std::string escape_roff(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
     const bool begins_line = escaped.empty() || escaped.back() == '\n';
@@ -28,22 +28,23 @@ std::string roff(const std::string& text) {
 
 std::string option_entry(const OptionRow& option) {
   std::vector<std::string> names;
-  for (const auto& name : option.names) names.push_back(fmt::format("\\fB{}\\fR", roff(name)));
+  for (const auto& name : option.names)
+    names.push_back(fmt::format("\\fB{}\\fR", escape_roff(name)));
   const auto value = option.value.empty() || option.positional()
                          ? ""
-                         : fmt::format(" \\fI{}\\fR", roff(option.value));
-  return fmt::format(".TP\n{}{}\n{}{}\n", fmt::join(names, ", "), value, roff(option.help),
+                         : fmt::format(" \\fI{}\\fR", escape_roff(option.value));
+  return fmt::format(".TP\n{}{}\n{}{}\n", fmt::join(names, ", "), value, escape_roff(option.help),
                      option.required && !option.positional() ? " (required)" : "");
 }
 
 std::string command_entry(const CommandRow& row) {
-  auto text = fmt::format(".SS \"qkscope {}\"\n{}\n", roff(row.path), roff(row.help));
+  auto text = fmt::format(".SS \"qkscope {}\"\n{}\n", escape_roff(row.path), escape_roff(row.help));
   for (const auto& section : row.sections) {
     if (section.title == kCommonGroup) continue;
-    text += fmt::format(".PP\n{}:\n", roff(section.title));
+    text += fmt::format(".PP\n{}:\n", escape_roff(section.title));
     for (const auto& option : section.options) text += option_entry(option);
   }
-  if (!row.notes.empty()) text += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(row.notes));
+  if (!row.notes.empty()) text += fmt::format(".PP\n.nf\n{}\n.fi\n", escape_roff(row.notes));
   return text;
 }
 
@@ -71,14 +72,14 @@ std::string manual_page(const CommandRow& program) {
       ".TH QKSCOPE 1 \"\" \"qkscope {}\" \"User Commands\"\n.SH NAME\nqkscope \\- {}\n.SH "
       "SYNOPSIS\n"
       "\\fBqkscope\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH COMMANDS\n",
-      version_string(), roff(program.help));
-  const auto commands = all_commands(program);
+      version_string(), escape_roff(program.help));
+  const auto commands = leaf_commands(program);
   for (const auto& row : commands) text += command_entry(row);
   text += ".SH COMMON OPTIONS\nEvery command has these options.\n";
   for (const auto& section : commands.front().sections)
     if (section.title == kCommonGroup)
       for (const auto& option : section.options) text += option_entry(option);
-  return text + fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n", roff(program.notes)) + kEnd;
+  return text + fmt::format(".SH EXAMPLES\n.nf\n{}\n.fi\n", escape_roff(program.notes)) + kEnd;
 }
 
 }  // namespace qkscope::cli

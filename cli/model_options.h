@@ -21,7 +21,8 @@ struct ModelArguments {
   void add_to(CLI::App& command);
   // Returns the local folder of the model. For a model id, downloads missing files first.
   std::string fetch(bool quiet) const;
-  // `longest_batch`: largest number of tokens in a batch; 0 if unknown.
+  // Returns options for Model::load(). `longest_batch`: largest number of tokens in a batch; 0 if
+  // unknown.
   ModelOptions options(std::int64_t longest_batch) const;
   Model load(const std::string& folder, std::int64_t longest_batch) const;
 };

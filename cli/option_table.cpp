@@ -17,8 +17,8 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Placeholders for text values of options and arguments, by name. A command that needs another
-// placeholder for an option calls type_name().
+// Placeholders such as FILE that the help shows for text values, by the name of the option. A
+// command that needs another placeholder for an option calls type_name().
 struct TextValue {
   std::string_view name;
   const char* placeholder;
@@ -49,7 +49,7 @@ constexpr TextValue kTextValues[] = {
     {"results", "FOLDER"},        {"statistics", "FOLDER"},
     {"sweeps", "FOLDER"}};
 
-// Returns the placeholder of an option's value. CLI11 names types INT, UINT, FLOAT and TEXT.
+// Returns the placeholder of an option's value. CLI11's type names: INT, UINT, FLOAT, TEXT.
 std::string placeholder(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const auto type = option.get_type_name();
@@ -71,7 +71,7 @@ OptionSection& section_titled(std::vector<OptionSection>& sections, const std::s
   return found != sections.end() ? *found : sections.emplace_back(OptionSection{title, {}});
 }
 
-// Adds the options of an app, and of its option groups, which CLI11 keeps as unnamed subcommands.
+// Adds the options of a command and its option groups, which CLI11 stores as unnamed subcommands.
 void add_sections(const CLI::App& app, const std::string& title,
                   std::vector<OptionSection>& sections) {
   for (const auto* group : app.get_subcommands({}))
@@ -86,8 +86,8 @@ void add_sections(const CLI::App& app, const std::string& title,
   }
 }
 
-// Order of help sections: arguments, options of the command, options common to all commands.
-int rank(const OptionSection& section) {
+// Sort key of help sections: arguments, options of the command, options common to all commands.
+int section_rank(const OptionSection& section) {
   return section.title == "Arguments" ? 0 : section.title == kCommonGroup ? 2 : 1;
 }
 
@@ -99,7 +99,7 @@ CommandRow command_row(const CLI::App& command, const std::string& path) {
                  .sections = {},
                  .subcommands = {}};
   add_sections(command, "", row.sections);
-  std::ranges::stable_sort(row.sections, {}, rank);
+  std::ranges::stable_sort(row.sections, {}, section_rank);
   for (const auto* sub : command.get_subcommands({}))
     if (!sub->get_name().empty() && !sub->get_group().empty())
       row.subcommands.push_back(
@@ -163,7 +163,7 @@ CommandRow option_table(const CLI::App& command) {
   return command_row(command, path);
 }
 
-std::vector<CommandRow> all_commands(const CommandRow& row) {
+std::vector<CommandRow> leaf_commands(const CommandRow& row) {
   std::vector<CommandRow> all;
   add_below(row, all);
   return all;

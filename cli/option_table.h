@@ -50,8 +50,8 @@ OptionRow option_row(const CLI::Option& option);
 // Describes a command, its options and its subcommands, for help, completion and documentation.
 CommandRow option_table(const CLI::App& command);
 
-// Returns the rows of the commands below `row` that have no subcommands: "inspect", "hub download".
-std::vector<CommandRow> all_commands(const CommandRow& row);
+// Returns the table rows of all leaf commands under `row`, such as "inspect" and "hub download".
+std::vector<CommandRow> leaf_commands(const CommandRow& row);
 
 // Returns the full name of a command with its parent commands: "qkscope hub download".
 std::string command_line(const CLI::App& command);

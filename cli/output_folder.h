@@ -16,8 +16,8 @@ void check_output_folder(const std::string& path);
 // Like check_output_folder(), for commands that cannot write to an object store.
 void check_local_output(const std::string& path);
 
-// The options --out, --format and --no-figures of commands that print results and write tables and
-// their figures on request.
+// Options --out, --format and --no-figures, for commands that print results and can also write them
+// as tables and figures.
 struct TableOutput {
   std::string out;  // "": print only
   std::string formats = "svg,png,pdf";

@@ -52,7 +52,7 @@ std::string present_name(const std::string& command, const std::string& option,
   return "";
 }
 
-// Returns the only name that starts with the word, else the name with the smallest edit distance.
+// Corrects a mistyped word: the only name with that prefix, else the nearest by edit distance.
 std::string suggest(const std::string& word, const std::vector<std::string>& names) {
   const auto starts = [&](const std::string& name) { return name.starts_with(word); };
   if (word.size() > 2 && std::ranges::count_if(names, starts) == 1)

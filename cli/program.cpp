@@ -27,9 +27,9 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kBadInput = 2;
 
-// The next file to be opened would reuse the descriptor of a closed standard stream, and output
-// would be written to that file. Opens /dev/null in the wrong direction (read or write) in place of
-// the closed stream, so that printing still fails.
+// Opens /dev/null on the descriptor of each closed standard stream, because the next opened file
+// would reuse the descriptor and receive the output. The wrong direction (read-only for standard
+// output) makes printing still fail.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
@@ -38,7 +38,7 @@ void occupy_closed_streams() {
   }
 }
 
-// True once operator new has failed. A library that does not check its allocations may crash later.
+// True once operator new has failed. Libraries that do not check their allocations may crash later.
 std::atomic<bool> allocation_failed = false;
 
 void note_failed_allocation() {
@@ -46,7 +46,7 @@ void note_failed_allocation() {
   throw std::bad_alloc();
 }
 
-// Async-signal-safe.
+// Prints the error and exits. Async-signal-safe.
 [[noreturn]] void end_out_of_memory() {
   constexpr std::string_view kMessage = "error: out of memory\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
@@ -75,7 +75,7 @@ extern "C" void handle_sigsegv(int signal) {
 }
 
 int fail(const std::string& message, int code) {
-  // fmt::print would throw if standard error cannot be written.
+  // Not fmt::print, which throws if standard error is not writable.
   std::fputs(("error: " + printable(message) + "\n").c_str(), stderr);
   return code;
 }
@@ -108,11 +108,11 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   return 0;
 }
 
-void guarded(const std::function<int()>& program) {
+void run_and_exit(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
   std::set_new_handler(note_failed_allocation);
-  // Keeps the handler of a sanitizer.
+  // Keep a SIGSEGV handler that a sanitizer has installed.
   if (const auto before = std::signal(SIGSEGV, handle_sigsegv); before != SIG_DFL)
     (void)std::signal(SIGSEGV, before);
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with EFBIG

@@ -14,6 +14,6 @@ namespace qkscope::cli {
 int parse_and_run(CLI::App& app, int argc, char** argv);
 
 // Calls `program` and ends the process with the exit code that it returns.
-[[noreturn]] void guarded(const std::function<int()>& program);
+[[noreturn]] void run_and_exit(const std::function<int()>& program);
 
 }  // namespace qkscope::cli

@@ -12,7 +12,7 @@ namespace qkscope::cli {
 void publish_and_report(const std::string& data_root, const PublishOptions& options);
 
 // Publishes a capture whose configuration names a repository. Without a token, prints how to
-// publish later. If publishing fails, the error message says that the capture itself is complete.
+// publish later. If the upload fails, the error message says that the capture itself is complete.
 void publish_finished(const std::string& data_root, const PublishOptions& options);
 
 }  // namespace qkscope::cli

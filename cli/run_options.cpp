@@ -30,7 +30,7 @@ constexpr Scheduler kOthers[] = {
      "SLURM_ARRAY_TASK_STEP"},
     {"Kubernetes", "JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", nullptr, nullptr}};
 
-std::optional<std::int64_t> variable(const char* name) {
+std::optional<std::int64_t> environment_integer(const char* name) {
   const char* text = name == nullptr ? nullptr : std::getenv(name);
   if (text == nullptr) return {};
   return parse_integer(text, name);
@@ -38,14 +38,14 @@ std::optional<std::int64_t> variable(const char* name) {
 
 // Reads the shard from environment variables. Returns nullopt if neither index nor count is set.
 std::optional<Shard> shard_from(const Scheduler& scheduler) {
-  const auto id = variable(scheduler.index);
-  const auto count = variable(scheduler.count);
+  const auto id = environment_integer(scheduler.index);
+  const auto count = environment_integer(scheduler.count);
   if (!id && !count) return {};
   if (!id || !count)
     bad_input("--shard auto: {} is set and {} is not; expected both",
               id ? scheduler.index : scheduler.count, id ? scheduler.count : scheduler.index);
-  const auto first = variable(scheduler.first).value_or(0);
-  const auto step = variable(scheduler.step).value_or(1);
+  const auto first = environment_integer(scheduler.first).value_or(0);
+  const auto step = environment_integer(scheduler.step).value_or(1);
   const bool sane = first >= 0 && step >= 1 && *id >= first && *count >= 1 && *count <= kMostShards;
   const auto index = sane ? (*id - first) / step : 0;
   if (!sane || (*id - first) % step != 0 || index >= *count)
@@ -194,8 +194,8 @@ void print_advice(const RunAdvice& advice) {
   for (const auto& warning : advice.warnings) warn("{}", warning);
 }
 
-std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
-                       std::int64_t dropped_chunks) {
+std::string format_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
+                        std::int64_t dropped_chunks) {
   const auto& chunk = tokenizer.chunk;
   if (chunk.size == 0)
     return fmt::format("{} cut at {}", number(truncated), number(tokenizer.max_length));
@@ -203,7 +203,7 @@ std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
                      number(dropped_chunks), number(chunk.min_length));
 }
 
-std::string shown_devices(Device first, std::size_t count) {
+std::string format_devices(Device first, std::size_t count) {
   const auto name = device_name(first);
   return count > 1 ? fmt::format("{} and {} more", name, count - 1) : name;
 }

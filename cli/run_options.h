@@ -37,7 +37,8 @@ class ArgumentList {
   std::vector<std::string> words_;
 };
 
-// Options of how and where a model runs; unset options keep the value of the configuration file.
+// Options that set how and where a model runs; unset options keep the value of the configuration
+// file.
 struct ComputeArguments {
   std::string device;  // one device, "all", or a list separated by commas
   std::string dtype;
@@ -63,7 +64,7 @@ struct RunArguments {
   bool json = false;
 
   void add_to(CLI::App& command);
-  // Adds only --set, --limit, --ids and the compute options.
+  // Unlike add_to(), adds only --set, --limit, --ids and the compute options.
   void add_run_to(CLI::App& command);
   // Returns --config and the options of add_run_to() as command-line arguments for another process
   // in the same working directory.
@@ -79,16 +80,16 @@ struct RunArguments {
 // Prints the estimated run time of a dry run on one line, then logs the warnings.
 void print_advice(const RunAdvice& advice);
 
-// Parses --shard: "i/n" is one of n equal parts of a dataset or a sweep; "auto" reads i and n from
-// environment variables of the scheduler.
+// Parses --shard: "i/n" is part i of n equal parts of a dataset or a sweep; "auto" reads i and n
+// from environment variables of the scheduler.
 Shard parse_shard(const std::string& text);
 
 // Formats the truncation or chunking of texts: "3 cut at 4,096", or "in chunks of 4,096, 2 shorter
 // than 256 dropped".
-std::string shown_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
-                       std::int64_t dropped_chunks);
+std::string format_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated,
+                        std::int64_t dropped_chunks);
 
 // Formats the devices for output: "cuda:0", "cuda:0 and 3 more".
-std::string shown_devices(Device first, std::size_t count);
+std::string format_devices(Device first, std::size_t count);
 
 }  // namespace qkscope::cli

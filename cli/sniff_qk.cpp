@@ -8,7 +8,7 @@
 #include "qkscope/version.h"
 
 int main(int argc, char** argv) {
-  qkscope::cli::guarded([&] {
+  qkscope::cli::run_and_exit([&] {
     CLI::App app{"Capture the exact query and key vectors of attention heads", "sniff-qk"};
     app.set_version_flag("--version",
                          fmt::format("sniff-qk (qkscope {})", qkscope::version_string()));

@@ -19,7 +19,7 @@ namespace {
 using RunOutcome = RunReport::Outcome;
 using Publication = RunReport::Publication;
 
-// Returns the labels of the runs with outcome or publication status `value`.
+// Returns the labels of the runs whose outcome or publication status is `value`.
 template <typename Value>
 std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Value value) {
   std::vector<std::string> labels;
@@ -34,29 +34,29 @@ std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Valu
 }
 
 // A column of the printed overview.
-struct Shown {
+struct OverviewColumn {
   const char* title;
   const char* measure;
   int digits;
   bool percent = false;
 };
-constexpr Shown kShown[] = {{"r_q", "r_q", 2},
-                            {"|r_k|", "abs_r_k", 2},
-                            {"PC0", "pc0_variance", 2},
-                            {"pos", "position_dominated", 0, true},
-                            {"Q-pos", "q_positional", 0, true},
-                            {"K-pos", "k_positional", 0, true},
-                            {"content", "content_focused", 0, true},
-                            {"mixed", "mixed", 0, true},
-                            {"pos axis", "position_dominated_axis", 0, true},
-                            {"con axis", "content_focused_axis", 0, true},
-                            {"bias", "bias_strength", 5},
-                            {"ap", "ap_profile_overall", 3},
-                            {"ap first", "ap_first20", 3},
-                            {"ap drop", "ap_drop", 3}};
+constexpr OverviewColumn kOverviewColumns[] = {{"r_q", "r_q", 2},
+                                               {"|r_k|", "abs_r_k", 2},
+                                               {"PC0", "pc0_variance", 2},
+                                               {"pos", "position_dominated", 0, true},
+                                               {"Q-pos", "q_positional", 0, true},
+                                               {"K-pos", "k_positional", 0, true},
+                                               {"content", "content_focused", 0, true},
+                                               {"mixed", "mixed", 0, true},
+                                               {"pos axis", "position_dominated_axis", 0, true},
+                                               {"con axis", "content_focused_axis", 0, true},
+                                               {"bias", "bias_strength", 5},
+                                               {"ap", "ap_profile_overall", 3},
+                                               {"ap first", "ap_first20", 3},
+                                               {"ap drop", "ap_drop", 3}};
 constexpr int kNumberWidth = 8;
 
-std::string shown(const Shown& column, double value) {
+std::string format_value(const OverviewColumn& column, double value) {
   if (std::isnan(value)) return "-";
   if (column.percent) return fmt::format("{:.0f} %", 100 * value);
   return fmt::format("{:.{}f}", value, column.digits);
@@ -67,16 +67,18 @@ std::string shown(const Shown& column, double value) {
 void print_row(const OverviewRow& row, const std::string& title, std::size_t width,
                const std::string& suffix) {
   fmt::print("{:<{}}", title, width);
-  for (const auto& column : kShown)
-    fmt::print("{:>{}}", shown(column, row.value(column.measure + suffix)), kNumberWidth + 1);
+  for (const auto& column : kOverviewColumns)
+    fmt::print("{:>{}}", format_value(column, row.value(column.measure + suffix)),
+               kNumberWidth + 1);
   fmt::print("\n");
 }
 
 // Whether the run also has statistics over every token.
 bool has_exact(const OverviewRow& row) {
-  return std::any_of(std::begin(kShown), std::end(kShown), [&](const Shown& column) {
-    return !std::isnan(row.value(std::string(column.measure) + "_exact"));
-  });
+  return std::any_of(std::begin(kOverviewColumns), std::end(kOverviewColumns),
+                     [&](const OverviewColumn& column) {
+                       return !std::isnan(row.value(std::string(column.measure) + "_exact"));
+                     });
 }
 
 constexpr char kErrorTitle[] = "  error";
@@ -93,7 +95,7 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
   }
   if (heads == 0) return;
   fmt::print("\n{} ({} heads)\n{:<{}}", title, heads, "run", width);
-  for (const auto& column : kShown) fmt::print("{:>{}}", column.title, kNumberWidth + 1);
+  for (const auto& column : kOverviewColumns) fmt::print("{:>{}}", column.title, kNumberWidth + 1);
   fmt::print("\n");
   for (const auto& row : rows) {
     if (row.layers != layers) continue;

@@ -15,7 +15,7 @@
 namespace qkscope::cli {
 namespace {
 
-// Parses "90G" or "400T": a number with an optional decimal prefix.
+// Parses a speed in FLOP/s such as "90G" or "400T": a number with an optional SI prefix.
 double parse_flops(const std::string& text) {
   constexpr std::string_view kPowers = "KMGTP";
   char* end = nullptr;

@@ -23,7 +23,7 @@ struct SweepFileArguments {
   std::vector<std::string> arguments() const;
 };
 
-// Speeds from which times are estimated.
+// Assumed compute and download speeds, for estimates of run times.
 struct CostOptions {
   std::string speed = "400T";  // FLOP/s
   std::string bandwidth = "100MB";

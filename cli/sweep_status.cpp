@@ -18,7 +18,7 @@ namespace {
 using ShardState = ShardStatus::State;
 
 // Formats the states of shards: "5 done, 2 running, 1 waiting".
-std::string shown_shards(const RunStatus& run) {
+std::string format_shards(const RunStatus& run) {
   std::vector<std::string> parts;
   for (const auto state :
        {ShardState::done, ShardState::running, ShardState::unfinished, ShardState::waiting}) {
@@ -30,7 +30,7 @@ std::string shown_shards(const RunStatus& run) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string shown_progress(const RunStatus& run) {
+std::string format_progress(const RunStatus& run) {
   if (run.shards.empty()) return "";
   double rate = 0;
   for (const auto& shard : run.shards)
@@ -44,7 +44,7 @@ std::string shown_progress(const RunStatus& run) {
 
 void print_run(const RunStatus& run, std::size_t width) {
   fmt::print("{:<{}}  {:<10}", run.label, width, run.state);
-  if (!run.shards.empty()) fmt::print(" shards: {}; {}", shown_shards(run), shown_progress(run));
+  if (!run.shards.empty()) fmt::print(" shards: {}; {}", format_shards(run), format_progress(run));
   if (!run.error.empty()) fmt::print(" {}", printable(run.error));
   fmt::print("\n");
 }

@@ -17,7 +17,7 @@ struct TokenInput {
   std::string token_ids;
   bool no_special = false;
 
-  // Returns the option group; a command can add options to the group or make it optional.
+  // Adds the options to `command`. Callers may extend the returned CLI11 group or make it optional.
   CLI::App& add_to(CLI::App& command);
   bool given() const { return !text.empty() || !text_file.empty() || !token_ids.empty(); }
   // Returns token ids; texts are tokenized with the tokenizer of the checkpoint folder.

@@ -1,5 +1,5 @@
-// qkscope analyze: analyses every head of a capture. qkscope options: documents the analysis
-// options.
+// qkscope analyze: analyses every head of a capture. qkscope options: prints the reference of all
+// analysis options.
 #include <chrono>
 
 #include <fmt/format.h>

@@ -36,7 +36,7 @@ struct AttributeArguments {
 };
 
 // Parses --top: a number of component pairs; 0 for "all".
-std::int64_t kept_pairs(const AttributeArguments& options) {
+std::int64_t parse_top(const AttributeArguments& options) {
   if (options.top == "all") return 0;
   const auto top = parse_integer(options.top, "--top");
   if (top < 1) bad_input("--top: found {}, expected a number of 1 or more, or all", top);
@@ -70,7 +70,7 @@ void attribute_text(const Model& model, const std::vector<std::int32_t>& ids,
   wanted.queries = read_positions(options.query, std::ssize(ids), "--query");
   if (!options.input.text_file.empty())
     wanted.text_name = std::filesystem::path(options.input.text_file).filename().string();
-  const auto top = kept_pairs(options);
+  const auto top = parse_top(options);
   const auto found = attribute_scores(model, ids, wanted);
   print_scores(found, top);
   if (!options.output.given()) return;
@@ -105,7 +105,8 @@ void print_composition(const Table& components) {
   }
 }
 
-// Appends one checkpoint's table, with the checkpoint's index in the series as column `order`.
+// Appends a checkpoint's table to `all`, with the checkpoint's index in the series as column
+// `order`.
 void append_rows(std::vector<Table::Column>& all, const Table& more, std::int64_t order) {
   auto columns = more.columns();
   const std::vector<std::int64_t> orders(static_cast<std::size_t>(more.rows()), order);
@@ -128,7 +129,7 @@ Composition compose(const Model& model, const AttributeArguments& options) {
   auto wanted = options.means;
   wanted.heads = parse_heads(options.heads, model.config());
   wanted.biases = options.scores.biases;
-  wanted.top = kept_pairs(options);
+  wanted.top = parse_top(options);
   Progress progress({.what = "composition",
                      .unit = "texts",
                      .total = std::ssize(texts),
@@ -164,7 +165,7 @@ void compose_all(const AttributeArguments& options) {
 
 void run(AttributeArguments& options) {
   options.output.check();
-  kept_pairs(options);  // refuses a wrong value before the model is loaded
+  parse_top(options);  // throws for a bad --top before the model is loaded
   if (options.dataset.given()) return compose_all(options);
   if (!options.also.empty()) bad_input("--also is of a series of checkpoints over a --dataset");
   const auto folder = options.model.fetch(options.common.quiet);

@@ -48,7 +48,7 @@ double rate(const BenchResult& result) {
 }
 
 // Lists the attention kernels, most used first: "FlashInfer, our own in 1 of 36 layers".
-std::string kernels(const BenchResult& result) {
+std::string list_kernels(const BenchResult& result) {
   std::int64_t layers = 0;
   for (const auto& kernel : result.attention) layers += kernel.layers;
   std::vector<std::string> names;
@@ -88,7 +88,7 @@ void print(const std::string& name, const BenchReport& report) {
   for (const auto& result : report.results)
     fmt::print("{:>12} {:>11.1f} {:>15} {:>11.2f} {:>11}  {}\n", size_of(result),
                static_cast<double>(result.rows) / result.seconds, flop_rate(rate(result)),
-               rate(result) / report.ceiling, bytes(result.activation_bytes), kernels(result));
+               rate(result) / report.ceiling, bytes(result.activation_bytes), list_kernels(result));
   for (const auto& result : report.results) print_parts(result, report.ceiling);
 }
 

@@ -26,7 +26,7 @@ namespace {
 struct CaptureArguments : RunArguments {
   std::string non_finite;
   std::int64_t shards = 0;
-  bool resume = false;  // accepted for the protocol; runs always resume
+  bool resume = false;  // accepted for compatibility; runs always resume
   bool no_publish = false;
 };
 
@@ -58,7 +58,7 @@ void print_plan(const CapturePlan& plan, const DryRun& dry, bool verbose) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().model.name, plan.model().family, plan.model().n_layers,
              plan.model().n_heads, plan.model().n_kv_heads, plan.model().d_head);
-  fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
+  fmt::print("device     {}, {}\n", format_devices(plan.device(), plan.workers()),
              dtype_name(plan.dtype()));
   fmt::print("layers     {} eligible{}\n", plan.eligible_layers().size(),
              plan.excluded_layers().empty() ? ""
@@ -68,7 +68,7 @@ void print_plan(const CapturePlan& plan, const DryRun& dry, bool verbose) {
              count_heads(plan, HeadKind::key), verbose ? "" : " (-v lists them)");
   if (verbose) print_heads(plan);
   fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
-             shown_cuts(plan.config().tokenizer, dry.truncated, dry.dropped_chunks));
+             format_cuts(plan.config().tokenizer, dry.truncated, dry.dropped_chunks));
   fmt::print("work       {:.3g} FLOP in the forward passes\n", dry.flop);
   fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
              number(dry.files), bytes(dry.bytes), plan.config().output.data_root);
@@ -122,7 +122,8 @@ bool is_finished(const CaptureResult& result) {
          result.outcome == CaptureResult::Outcome::already_finished;
 }
 
-void tell(const CaptureResult& result, const CapturePlan& plan, const CaptureArguments& options) {
+void report_result(const CaptureResult& result, const CapturePlan& plan,
+                   const CaptureArguments& options) {
   if (options.json) fmt::print("{}\n", result_json(result));
   if (options.prints_text()) print_result(result, plan, options);
   warn_of_non_finite(result);
@@ -141,7 +142,7 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
 }
 
 // Prints the plan, the estimated time and the warnings of a dry run.
-void tell_plan(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
+void print_dry_run(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
   const auto dry = dry_run(plan, shard);
   const auto advice = make_run_advice(plan, dry, shard, options.compute.options());
   if (options.json) {
@@ -163,8 +164,8 @@ void run(const CaptureArguments& options) {
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_plan(config, options.compute.options());
-  if (!options.dry_run) return tell(capture(plan, options, shard), plan, options);
-  tell_plan(plan, options, shard);
+  if (!options.dry_run) return report_result(capture(plan, options, shard), plan, options);
+  print_dry_run(plan, options, shard);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct CompareArguments {
   bool csv = false;
 };
 
-std::string shown(double value, bool sign = false) {
+std::string format_value(double value, bool sign = false) {
   if (std::isnan(value)) return "-";
   return sign ? fmt::format("{:+.2g}", value) : fmt::format("{:.4g}", value);
 }
@@ -64,7 +64,7 @@ constexpr Sides kPublished{"published", "se_published", "published", "ours", "se
 constexpr Sides kTwoRuns{"a", "se_a", "A", "b", "se_b", "B"};
 
 // A printed row of the comparison table.
-struct Shown {
+struct ComparisonRow {
   std::size_t row = 0;
   std::string measure;
   std::string runs;
@@ -75,14 +75,14 @@ void print_head(const std::string& name, const Sides& sides, std::size_t width, 
              sides.left_title, sides.right_title, "difference", "se", "ratio");
 }
 
-void print_row(const Rows& rows, const Sides& sides, const Shown& line, const std::string& name,
-               std::size_t width) {
+void print_row(const Rows& rows, const Sides& sides, const ComparisonRow& line,
+               const std::string& name, std::size_t width) {
   const auto row = line.row;
   fmt::print(
       "  {:<{}}{:>20}{:>20}{:>12}{:>10}{:>8}\n", name, width,
       with_error(rows.number(sides.left, row), rows.number(sides.left_se, row)),
       with_error(rows.number(sides.right, row), rows.number(sides.right_se, row)),
-      shown(rows.number("difference", row), true), shown(rows.number("se", row)),
+      format_value(rows.number("difference", row), true), format_value(rows.number("se", row)),
       std::isnan(rows.number("z", row)) ? "-" : fmt::format("{:+.1f}", rows.number("z", row)));
 }
 
@@ -131,9 +131,10 @@ void print_errors_absent(const Rows& rows, const Sides& sides) {
 
 // Prints a block per measure with a line per run; for a single run, one block with a line per
 // measure.
-void print_blocks(const std::vector<Shown>& shown, const Rows& rows, const Sides& sides) {
-  const bool one = std::all_of(shown.begin(), shown.end(),
-                               [&](const Shown& line) { return line.runs == shown.front().runs; });
+void print_blocks(const std::vector<ComparisonRow>& shown, const Rows& rows, const Sides& sides) {
+  const bool one = std::all_of(shown.begin(), shown.end(), [&](const ComparisonRow& line) {
+    return line.runs == shown.front().runs;
+  });
   std::size_t width = 24;
   for (const auto& line : shown) width = std::max({width, line.runs.size(), line.measure.size()});
   std::string last;
@@ -148,7 +149,7 @@ void print_blocks(const std::vector<Shown>& shown, const Rows& rows, const Sides
 
 void print_with_published(const Table& table) {
   const Rows rows{table};
-  std::vector<Shown> shown;
+  std::vector<ComparisonRow> shown;
   for (std::size_t row = 0; row < rows.count(); ++row)
     if (!std::isnan(rows.number("ours", row)))
       shown.push_back({row, rows.text("measure", row),
@@ -159,7 +160,7 @@ void print_with_published(const Table& table) {
 
 void print_two(const Table& table) {
   const Rows rows{table};
-  std::vector<Shown> shown;
+  std::vector<ComparisonRow> shown;
   for (std::size_t row = 0; row < rows.count(); ++row)
     shown.push_back({row, rows.text("measure", row),
                      both_names(rows.text("model_a", row), rows.text("model_b", row))});

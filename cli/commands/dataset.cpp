@@ -33,7 +33,7 @@ struct DatasetArguments {
   bool no_special = false, json = false;
 };
 
-// Statistics of lengths: documents in bytes, and documents or their chunks in tokens.
+// Text lengths of a dataset: bytes per document, and tokens per document or chunk.
 struct Lengths {
   std::vector<std::int64_t> bytes, tokens;
   std::int64_t truncated = 0;
@@ -41,7 +41,7 @@ struct Lengths {
   bool in_chunks = false;
 };
 
-// Encodes a text into chunks; without --chunk, into a single chunk.
+// Tokenizes a text and splits it into chunks; without --chunk, into a single chunk.
 TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
                   const LongTextOptions& options) {
   const Tokenizer::EncodeOptions encoding{options.special_tokens, options.max_tokens};
@@ -51,7 +51,7 @@ TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
   return whole;
 }
 
-// Reads and measures the texts in blocks, so that only one block is in memory.
+// Measures the lengths of all texts, block by block, so that memory holds only one block.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
@@ -194,7 +194,7 @@ std::string share(std::int64_t part, std::int64_t all) {
   return fmt::format("{} of {}", number(part), number(all));
 }
 
-// qkscope dataset --out: writes the texts that are long enough.
+// Implements qkscope dataset --out: writes a dataset of the texts that are long enough.
 void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments& options) {
   auto& wanted = options.long_texts;
   wanted.id_column = options.corpus.id_column.value_or(wanted.id_column);

@@ -63,7 +63,7 @@ std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
 }
 
 // Returns the full name of a built-in pattern; "" for any other value of --pattern.
-std::string known_pattern(const std::string& option) {
+std::string builtin_pattern_name(const std::string& option) {
   for (const std::string_view name : kPatterns)
     if (option == name || option + "_token_head" == name || option + "_head" == name)
       return std::string(name);
@@ -143,7 +143,7 @@ void print_heads(const Table& table, const HeadsArguments& options, const Model&
     fmt::print("loss on the second copy: {:.3f} nats (ln vocabulary: {:.3f})\n",
                second_copy_loss(model, texts, options.random_tokens),
                std::log(static_cast<double>(model.config().vocab_size)));
-  const auto chosen = known_pattern(options.pattern);
+  const auto chosen = builtin_pattern_name(options.pattern);
   for (const std::string name : kPatterns)
     if (options.pattern.empty() || chosen == name) print_best(table, name, options.top);
   if (!options.pattern.empty() && chosen.empty()) print_best(table, "pattern", options.top);
@@ -158,7 +158,7 @@ void run(HeadsArguments& options) {
   scores.exclude_current_token = options.exclude_current_token;
   scores.all_keys = !options.near_only;
   std::vector<float> pattern;
-  if (!options.pattern.empty() && known_pattern(options.pattern).empty())
+  if (!options.pattern.empty() && builtin_pattern_name(options.pattern).empty())
     pattern = read_pattern(options.pattern);
   const auto model = options.model.load(options.model.fetch(options.common.quiet), 0);
   const auto texts = read_texts(model, options);

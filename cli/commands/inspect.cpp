@@ -26,7 +26,7 @@ struct InspectOptions {
 };
 
 // Formats layer numbers as ranges: "0-2, 4-6, 8".
-std::string ranges(const std::vector<std::int64_t>& layers) {
+std::string format_ranges(const std::vector<std::int64_t>& layers) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < layers.size();) {
     std::size_t end = i;
@@ -68,7 +68,7 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
                {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
                {"rope", rope ? rope_json(*rope) : Json("none")},
                {"experts", config.experts}};
-  if (config.has_state()) json["mixer"] = mixer;  // beside attention
+  if (config.has_state()) json["mixer"] = mixer;  // recurrent mixer; may run beside attention
   if (!model.has_equal_heads()) {
     json["d_head"] = model.d_head_of(config);
     json["n_kv_heads"] = model.n_kv_heads_of(config);
@@ -158,7 +158,8 @@ void print_layers(const ModelConfig& model) {
       same->second.push_back(i);
   }
   for (const auto& [kind, layers] : kinds)
-    fmt::print("  {} {}: {}\n", layers.size() == 1 ? "layer" : "layers", ranges(layers), kind);
+    fmt::print("  {} {}: {}\n", layers.size() == 1 ? "layer" : "layers", format_ranges(layers),
+               kind);
 }
 
 void print_config(const ModelConfig& model) {

@@ -29,7 +29,7 @@ void write(const Table& table, const std::string& path) {
   table.write_parquet(path + ".parquet");
 }
 
-std::string shown(double value) {
+std::string format_value(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.4g}", value);
 }
 
@@ -40,7 +40,7 @@ void print_pooled(const Table& table) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i)
     if (columns[0].texts[i] == "all" && columns[1].texts[i] == "all")
       fmt::print("{:<28}{:>8}{:>12}{:>12}\n", columns[2].texts[i], columns[3].integers[i],
-                 shown(columns[4].reals[i]), shown(columns[5].reals[i]));
+                 format_value(columns[4].reals[i]), format_value(columns[5].reals[i]));
 }
 
 void run(PoolArguments& arguments) {

@@ -33,10 +33,10 @@ void print_plan(const StatsPlan& plan, const StatsDryRun& dry) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().run.model.name, model.family, model.n_layers, model.n_heads,
              model.n_kv_heads, model.d_head);
-  fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
+  fmt::print("device     {}, {}\n", format_devices(plan.device(), plan.workers()),
              dtype_name(plan.dtype()));
   fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
-             shown_cuts(plan.config().run.tokenizer, dry.truncated, dry.dropped_chunks));
+             format_cuts(plan.config().run.tokenizer, dry.truncated, dry.dropped_chunks));
   if (dry.trials > 0) fmt::print("retrieval  {} trials\n", number(dry.trials));
   fmt::print("work       {:.3g} FLOP in the forward pass\n", dry.forward_flop);
   print_cost("A", dry.moments_flop, dry.forward_flop);
@@ -70,7 +70,7 @@ void print_result(const StatsResult& result, const StatsPlan& plan, const StatsA
   }
 }
 
-void collect(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
+void collect_statistics(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
   const auto result = run_stats(plan, {.shard = shard,
                                        .overwrite = options.overwrite,
                                        .quiet = options.common.quiet,
@@ -94,7 +94,7 @@ StatsConfig configuration(const StatsArguments& options) {
 
 // Prints the plan, the estimated time and the warnings of a dry run. Statistics use every token, so
 // there is no check for too few rows.
-void tell_plan(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
+void print_dry_run(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
   const auto dry = dry_run_stats(plan, shard);
   const auto advice = make_run_advice(plan, dry, options.compute.options());
   if (options.json) {
@@ -111,8 +111,8 @@ void run(const StatsArguments& options) {
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config.run, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_stats_plan(config, options.compute.options());
-  if (!options.dry_run) return collect(plan, options, shard);
-  tell_plan(plan, options, shard);
+  if (!options.dry_run) return collect_statistics(plan, options, shard);
+  print_dry_run(plan, options, shard);
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ std::string names_before(const ClusterPlan& plan, const ClusterJob& job) {
   return fmt::format(", after {}", fmt::join(names, ", "));
 }
 
-std::string expected(const ClusterJob& job, const CostOptions& cost) {
+std::string format_task_cost(const ClusterJob& job, const CostOptions& cost) {
   if (job.flop <= 0) return "";
   return fmt::format(", {} and {} each", format_duration(job.flop / cost.flop_per_second()),
                      bytes(job.bytes));
@@ -135,7 +135,7 @@ std::string expected(const ClusterJob& job, const CostOptions& cost) {
 void print_jobs(const ClusterPlan& plan, const CostOptions& cost) {
   for (const auto& job : plan.jobs)
     fmt::print("{:<24} {} task{}{}{}\n", job.name, number(job.tasks), job.tasks == 1 ? "" : "s",
-               expected(job, cost), names_before(plan, job));
+               format_task_cost(job, cost), names_before(plan, job));
   fmt::print("in all {} jobs, {} tasks; work at {}FLOP/s; logs will be in {}/logs\n",
              number(std::ssize(plan.jobs)), number(count_tasks(plan)), cost.speed, plan.folder);
 }

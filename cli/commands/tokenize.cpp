@@ -101,8 +101,8 @@ void print_decoded(const Tokenizer& tokenizer, const std::string& text, const st
 }
 
 // Converts one line of a JSON Lines file to one line of output.
-std::string answer(const Tokenizer& tokenizer, const std::string& line, const std::string& where,
-                   const TokenizeArguments& options) {
+std::string convert_line(const Tokenizer& tokenizer, const std::string& line,
+                         const std::string& where, const TokenizeArguments& options) {
   const bool replace = options.errors == "replace";
   const Json object = parse_json(replace ? replace_invalid_utf8(line) : line, where);
   const char* const key = options.decode ? "ids" : "text";
@@ -136,7 +136,7 @@ void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
       const auto at = static_cast<std::size_t>(i);
       const std::string where = fmt::format("{}: line {}", options.jsonl, done + i + 1);
       if (lines[at].find_first_not_of(" \t\r") == std::string::npos) return;
-      answers[at] = answer(tokenizer, lines[at], where, options) + "\n";
+      answers[at] = convert_line(tokenizer, lines[at], where, options) + "\n";
     });
     for (const std::string& text : answers) fmt::print("{}", text);
     done += std::ssize(lines);

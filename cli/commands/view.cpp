@@ -115,8 +115,8 @@ void serve(Viewer& viewer, const ViewArguments& options) {
   viewer.stop();
 }
 
-// Reads the text of --capture. Returns the folder of the model given by --model, else of the model
-// named in the capture.
+// Reads the text that --capture selects. Returns the folder of the model: that of --model, or by
+// default the model named in the capture.
 std::string read_capture(ViewArguments& options, ViewerOptions& viewed) {
   const auto config = read_captured_config(options.capture);
   if (options.model.name.empty()) {

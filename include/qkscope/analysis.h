@@ -24,7 +24,7 @@
 
 namespace qkscope {
 
-// Value of quantities that are undefined or were not computed.
+// NaN, the value of quantities that are undefined or were not computed.
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 // ---- Combined PCA: principal components of the pooled queries and keys of one head.
@@ -53,12 +53,13 @@ struct PcaResult {
   double slope_q = 0;  // per token
   double slope_k = 0;
   double fisher = 0;  // squared distance of the means / mean of the two within-class variances
-  // Sum over `components` of explained variance times r^2 (r: correlation with position).
+  // Variance explained by position: sum over `components` of explained variance times r^2, where r
+  // is the correlation with position.
   double positional_variance_q = 0;
   double positional_variance_k = 0;
   double qk_accuracy = 0;  // linear discriminant of queries against keys on components 0 and 1
-  // Shape (groups of texts): number of rows, and number of rows that the discriminant classifies
-  // correctly. Empty without jackknife errors.
+  // Per group of texts: the number of rows, and how many of them the discriminant classifies
+  // correctly. Both are empty if jackknife standard errors were not requested.
   std::vector<std::int64_t> qk_rows;
   std::vector<std::int64_t> qk_right;
   // Correlation with position along the drift axis Cov(X, t), cross-fitted: the axis of each group
@@ -66,13 +67,13 @@ struct PcaResult {
   double r_q_axis = kNoNumber;
   double r_k_axis = kNoNumber;
   // Shape (groups of texts): jackknife replicates of r_q_axis and r_k_axis, each without the rows
-  // of one group. The axes are not fitted again.
+  // of one group. The drift axes are not refitted.
   std::vector<double> r_q_axis_without;
   std::vector<double> r_k_axis_without;
 };
 
-// One principal component of the queries alone or of the keys alone. Its largest coordinate is
-// positive.
+// One principal component of the queries alone or of the keys alone. The sign is chosen so that the
+// largest coordinate is positive.
 struct SideComponent {
   double explained_variance = 0;  // fraction of the total variance
   Correlation with_position;      // of the projections
@@ -97,22 +98,23 @@ struct TaxonomyOptions {
 // Classifies a head as in the publication: r_q and r_k are the correlations of queries and keys
 // with position on PC0 (components[0].q.r and components[0].k.r).
 QKSCOPE_API HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options = {});
-// Classifies a head by |r_q_axis| and |r_k_axis|. The class can differ from classify(), for example
-// if PC0 is the offset between queries and keys.
+// Classifies a head by |r_q_axis| and |r_k_axis|, the correlations with position along the drift
+// axis. The class can differ from classify(), for example if PC0 separates queries from keys.
 QKSCOPE_API HeadClass classify_axis(const PcaResult& pca, const TaxonomyOptions& options = {});
 QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for undefined
 
-// Returns the index of the component with the largest min(|r_q|, |r_k|), or -1 if no component has
-// both correlations.
+// Returns the index of the principal component with the largest min(|r_q|, |r_k|), or -1 if no
+// component has both correlations.
 QKSCOPE_API int position_component(const PcaResult& pca);
 
 // ---- Planar rotation: the direction a along which rows drift with position, the direction b that
 // separates queries from keys, and planes of the orthogonal complement of both.
 
 struct RotationOptions {
-  // mean: b is the difference of the means, orthogonal to a. eigen: b is the first eigenvector of
-  // D = E[(q-k)(q-k)^T] over all pairs after projecting a out of D. eigen_then_project: a is
-  // projected out of the first eigenvector of D instead.
+  // How the direction b that separates queries from keys is computed. mean: difference of the
+  // means, orthogonal to the drift direction a. eigen: first eigenvector of D = E[(q-k)(q-k)^T]
+  // over all pairs, after projecting a out of D. eigen_then_project: that of D, then a projected
+  // out.
   enum class Separation { mean, eigen, eigen_then_project };
   Separation separation = Separation::mean;
   std::vector<double> inv_freq;  // RoPE frequencies of the layer; empty for NoPE or unknown
@@ -135,7 +137,8 @@ struct PositionNull {
   double r_k_a_p = kNoNumber;
 };
 
-// Plane i of the orthogonal complement of a and b, spanned by principal axes 2i and 2i + 1.
+// A plane in the orthogonal complement of the drift direction a and the separation direction b.
+// Plane i is spanned by the principal axes 2i and 2i + 1.
 struct ComplementPair {
   double variance_share = 0;        // of the variance without a and b
   double variance_share_total = 0;  // of the total variance
@@ -189,10 +192,10 @@ struct RotationResult {
 // random sample of pairs.
 
 struct PlasticityOptions {
-  // Gaussian model of the queries at a bin of the profile. local: local linear regression on
-  // position around the bin's centre; bin: mean and variance of the bin's own queries; bucket:
-  // those of the capture bucket, the drift coordinate from the line at the bucket's centre; linear:
-  // one line through all queries.
+  // How the mean and variance of the queries in a profile bin are estimated. local: local linear
+  // regression on position around the bin's centre; bin: sample mean and variance of the bin;
+  // bucket: those of the capture bucket, with the drift coordinate from the regression line at the
+  // bucket's centre; linear: one regression line through all queries.
   enum class QueryModelKind { local, bin, bucket, linear };
   QueryModelKind profile_model = QueryModelKind::local;
   // Residual covariance of the queries: its diagonal in rotated coordinates, or the full matrix
@@ -216,7 +219,8 @@ struct PlasticityOptions {
   std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // sampler of the capture; none: buckets are inferred
-  // Smallest example key of each jackknife group of texts. If empty, texts form up to 20 groups.
+  // Jackknife groups of texts, each given by its smallest example key. If empty, the texts are
+  // split into up to 20 groups.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // compute jackknife replicates, for standard errors
   // Approximate number of key pairs per bin used to estimate the jackknife gradients.
@@ -277,8 +281,8 @@ struct ProfileBinMean {
 };
 QKSCOPE_API std::string to_string(ProfileBinMean::Kind kind);  // "decile"
 
-// Mean plasticity of key pairs, by the distance between the two keys and the distance from the
-// query to their midpoint.
+// One cell of the heatmap: mean plasticity of key pairs, binned by the distance between the two
+// keys and the distance from the query to their midpoint.
 struct HeatmapCell {
   double key_distance_low = 0;  // |t1 - t2| in [low, high)
   double key_distance_high = 0;
@@ -300,7 +304,7 @@ struct ResidualNormality {
   double share_below_alpha = 0;  // coordinates with a p value below PlasticityOptions::p_alpha
 };
 
-// Jackknife replicates: the profile without the keys and queries of each group of texts.
+// Jackknife replicates of the profile; replicate i omits the keys and queries of text group i.
 struct ProfileReplicates {
   int groups = 0;
   std::vector<double> value;    // (groups, points of the profile); NaN where there is none
@@ -350,7 +354,7 @@ struct GeometryOptions {
   int swap_queries = 48;            // queries per head whose keys are swapped for symbolic_score
 };
 
-// A pair of dimensions that RoPE rotates at one frequency. All values are of vectors before RoPE.
+// A pair of dimensions that RoPE rotates at one frequency. All values describe vectors before RoPE.
 struct RotaryPair {
   double inv_freq = 0;    // radians per token
   double mean_abs_q = 0;  // mean length of the pair's two coordinates
@@ -384,8 +388,8 @@ struct GeometryResult {
 
 // ---- All heads of a capture.
 
-// One sampled row in the coordinates of its head, for scatter plots. Coordinates of analyses that
-// did not run are NaN.
+// One sampled query or key, projected onto the axes of its head, for scatter plots. Coordinates of
+// analyses that did not run are NaN.
 struct ScatterPoint {
   HeadKind side = HeadKind::query;
   std::int32_t position = 0;
@@ -429,10 +433,10 @@ struct AnalyzeOptions {
   std::vector<int> nope_layers;  // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;   // rows sampled per head file; 0: every row
   std::uint64_t seed = 0;        // seed of every random sample
-  bool partial = false;          // analyse the heads that are there if the capture is not whole
+  bool partial = false;          // accept an incomplete capture: analyse the existing heads
   std::vector<int> layers;       // layers to analyse; empty: all
   std::vector<HeadId> heads;     // query heads to analyse; empty: all
-  AttentionKind attention = AttentionKind::any;  // layers to analyse, by their attention
+  AttentionKind attention = AttentionKind::any;  // analyse only layers of this kind
   bool errors = true;             // jackknife errors over texts of the means over heads
   int scatter = 96;               // rows per head and side kept for scatter plots; 0: none
   std::vector<HeadId> planes_of;  // query heads whose scatter rows get coordinates on all planes
@@ -457,10 +461,10 @@ struct HeadReport {
   std::vector<SideComponent> q_components;
   std::vector<SideComponent> k_components;  // set only on the first query head of each key head
   std::vector<ScatterPoint> scatter;
-  // Jackknife replicates: one report per group of texts, computed without that group; empty if
+  // Jackknife replicates: one report per group of texts, computed without that group. Empty if
   // standard errors are not computed. Quantities whose mean has no standard error are NaN.
   std::vector<HeadReport> without_group;
-  std::string error;  // reason why the head has no results; empty on success
+  std::string error;  // why the head has no results; empty on success
   ErrorKind error_kind = ErrorKind::bad_input;
 };
 
@@ -474,8 +478,8 @@ struct AnalysisTimes {  // seconds, summed over threads
   double errors = 0;
 };
 
-// Mean over heads with its standard error by a jackknife over groups of texts. Texts are the
-// sample; heads are fixed.
+// A mean over heads, with its standard error from a jackknife over groups of texts. Texts are the
+// statistical sample; heads are fixed.
 struct MeanError {
   std::string quantity;  // column of the overview: "r_q", "mixed" (fraction of heads) ...
   std::string heads;     // "all", "rope", "nope", "unknown", "full" or "sliding" layers
@@ -510,8 +514,8 @@ struct AnalysisRun {
   double seconds = 0;  // wall time of the analyses
 };
 
-// Runs the analyses over every head of a capture, or of a folder of statistics, on all cores. A
-// head that cannot be analysed keeps its error in its HeadReport; the other heads are analysed.
+// Runs the analyses over every head of a capture, or of a folder of statistics, on all cores. If a
+// head fails, its HeadReport contains the error, and the other heads are still analysed.
 QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options);
 
 // ---- Results as tables and files.
@@ -534,12 +538,12 @@ QKSCOPE_API void check_results_folder(const std::string& folder, const AnalyzeOp
 
 // Writes NAME.csv and NAME.parquet for each table, timings.json, and summary.json last: means over
 // heads, counts, failed heads, reasons for empty fields. Analyses that the folder already contains
-// with the same options are kept. Results of other options cause the error of
-// check_results_folder(), or with `overwrite` are removed first.
+// with the same options are kept. Results computed with other options are an error, as in
+// check_results_folder(), unless `overwrite` is set, which removes them first.
 QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
                                const AnalyzeOptions& options, bool overwrite = false);
 
-// Logs the heads that failed, one line per reason, and throws if there are any. Call after
+// Logs the heads that failed, one line per reason, and throws if any head failed. Call after
 // write_results(), so that the exit code reports the failure; `folder` is the results folder.
 QKSCOPE_API void report_failed_heads(const AnalysisRun& run, const std::string& folder);
 
@@ -587,8 +591,8 @@ struct PlantedCaptureOptions {
   PlantedOptions head;     // planes and seed are set per head
 };
 
-// Writes a whole capture in the layout of a real one: the head files, _saver_state.json, and
-// planted.json (the planted parameters of each head).
+// Writes a complete synthetic capture in the standard layout: the head files, _saver_state.json,
+// and planted.json (the planted parameters of each head).
 QKSCOPE_API void write_planted_capture(const PlantedCaptureOptions& options);
 
 }  // namespace qkscope

@@ -68,7 +68,7 @@ struct InferenceConfig {
   std::int64_t debug_log_every_n_batches = 1;
 };
 
-// Seeded draw of query heads, equal to Python's random.sample.
+// Seeded random sample of query heads; selects the same heads as Python's random.sample.
 struct HeadSampling {
   std::int64_t count = 0;
   std::int64_t seed = 0;
@@ -134,7 +134,7 @@ struct CaptureConfig {
 // range.
 QKSCOPE_API CaptureConfig read_capture_config(const std::string& file,
                                               const std::vector<std::string>& overrides = {});
-// Parses YAML text. Error messages refer to the text as "config".
+// Parses a capture configuration from YAML text. Error messages refer to the text as "config".
 QKSCOPE_API CaptureConfig parse_capture_config(const std::string& yaml,
                                                const std::vector<std::string>& overrides = {});
 
@@ -148,8 +148,8 @@ QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config,
 // Overrides the compute settings of a configuration.
 struct ComputeOptions {
   std::string device;  // "": model.device_map
-  // Several devices of one kind that share the texts, instead of `device`: cpu, cuda:N (repeats are
-  // allowed) or all (every GPU). Results equal those of one device.
+  // If not empty, replaces `device`: the texts are divided among several devices of one kind: cpu,
+  // cuda:N (repeats are allowed) or all (every GPU). Results equal those of a single device.
   std::vector<std::string> devices = {};
   std::optional<DType> dtype;      // of weights and activations on CUDA; nullopt: as configured
   std::int64_t device_memory = 0;  // limit in bytes on CUDA; 0: all free memory
@@ -168,7 +168,7 @@ struct MemoryPlan {
   bool streams() const { return held_weights < weights; }
 };
 
-// Plan of a capture run, created by make_plan(). Copies refer to the same plan.
+// Plan of a capture run, created by make_plan(). Copies share the same plan.
 class QKSCOPE_API CapturePlan {
  public:
   explicit CapturePlan(std::shared_ptr<const RunPlan> plan);
@@ -189,7 +189,7 @@ class QKSCOPE_API CapturePlan {
   const RunPlan& run_plan() const { return *plan_; }
 
  private:
-  std::shared_ptr<const RunPlan> plan_;  // owns what the pointers below refer to
+  std::shared_ptr<const RunPlan> plan_;  // owns the objects that the pointers below refer to
   const CaptureConfig* config_;
   const ModelConfig* model_;
   Device device_;
@@ -205,7 +205,7 @@ class QKSCOPE_API CapturePlan {
 // fit on the device.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
-// Predicted result of a run. Positions are sampled as in the run, so the number of rows is exact.
+// Predicted size and cost of a run. Positions are sampled as in the run, so `rows` is exact.
 struct DryRun {
   std::int64_t examples = 0;
   std::int64_t truncated = 0;

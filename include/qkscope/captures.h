@@ -32,7 +32,7 @@ struct HeadCounts {
   int key_heads = 0;
 };
 
-// The captured heads of one layer and kind, which share the sampled positions.
+// The captured heads of one layer and kind (query or key), which share the sampled positions.
 struct HeadGroup {
   std::int64_t layer = 0;
   HeadKind kind = HeadKind::query;
@@ -87,7 +87,8 @@ struct CaptureIndex {
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
-  // Sampler settings from _saver_state.json, for head files without them; base_rate is unknown.
+  // Sampler settings from _saver_state.json, for head files whose metadata has no sampler;
+  // base_rate is unknown.
   std::optional<SamplerOptions> sampler;
   std::string config_hash;  // of the run that wrote the capture; "" if unknown
   bool partial = false;     // files of the finished run are missing, or the run is not finished
@@ -96,16 +97,16 @@ struct CaptureIndex {
 // Lists the folders l{LL}h{HH}{q|k} under `data_root`. If there are none, lists the head folders
 // under the only subfolder that has some, because older versions of qk-sniffer wrote one folder per
 // model. Throws a bad-input error if no subfolder or more than one subfolder has heads, or if the
-// capture is not whole: the run is not finished, or a head file is missing, foreign, or of a
-// different size than the state file says. With `allow_partial`, indexes the heads that are there.
+// capture is incomplete: the run is not finished, or a head file is missing, foreign, or of a
+// different size than the state file says. With `allow_partial`, indexes the heads that exist.
 QKSCOPE_API CaptureIndex index_capture(const std::string& data_root, bool allow_partial = false);
 
 // Returns true if `name` is a valid capture argument: a folder with head folders, or a name
 // REPO@BRANCH on the Hugging Face Hub. Does not contact the Hub.
 QKSCOPE_API bool names_capture(const std::string& name);
 
-// Returns the key head that belongs to a query head (GQA): from the metadata of the head file, else
-// from `given`, else from the state file. Throws a bad-input error if none of them is available.
+// Returns the key head that a query head shares (GQA). Head counts come from the head file, else
+// from `given`, else from the state file; throws a bad-input error if all are missing.
 QKSCOPE_API int key_head_of(const CaptureIndex& index, const HeadId& query,
                             const std::optional<HeadCounts>& given = {});
 
@@ -188,7 +189,7 @@ struct PositionRange {
 // Returns the bucket of a position: position / min_bucket_size, or for log_uniform
 // max(floor(log2(position + 1)), ceil(log2(min_bucket_size))).
 QKSCOPE_API std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position);
-// Returns the positions of a bucket; an empty range if the sampler has no such bucket.
+// Returns the token positions in a bucket; an empty range if the sampler has no such bucket.
 QKSCOPE_API PositionRange positions_of_bucket(const SamplerOptions& sampler, std::int32_t bucket);
 
 }  // namespace qkscope

@@ -78,7 +78,7 @@ QKSCOPE_API std::string hook_name(HookPoint point);
 QKSCOPE_API std::vector<HookPoint> hook_points(const ModelConfig& model);
 
 // Derived hook points are computed only on request: inputs of single heads, the contribution of
-// each head, and norm scales. They fire for observers with wants_derived().
+// each head, and norm scales. Only observers whose wants_derived() returns true receive them.
 QKSCOPE_API bool is_derived(Stage stage);
 QKSCOPE_API std::vector<HookPoint> derived_hook_points(const ModelConfig& model);
 
@@ -132,8 +132,8 @@ struct Selection {
   std::span<const std::int64_t> rows;  // ascending rows of the batch; empty: all
   std::span<const std::int64_t>
       heads;  // ascending heads of q, k, v or z, only together with rows; empty: all
-  // Pass complete activations (without a selection of rows) in the compute type of the pass, which
-  // halves the size of a 16-bit copy from a GPU; not for derived points. If false: float32.
+  // If true, complete activations (no row selection, not derived) are passed in the compute type of
+  // the forward pass, which halves the size of copies from a 16-bit GPU model. If false: float32.
   bool native_type = false;
 };
 
@@ -180,9 +180,9 @@ class QKSCOPE_API Observer {
   // derived points, are passed to keep().
   virtual bool keeps_on_device() const { return false; }
 
-  // Receives a device copy that may outlive the pass. The values are complete when the pass ends,
-  // or immediately at points for which edits() returns true. Only at those points, keep() may
-  // return true to continue the pass with the values of the copy.
+  // Receives a copy of an activation in device memory, which may outlive the pass. The values are
+  // complete when the pass ends, or immediately at points for which edits() returns true. Only at
+  // those points, keep() may return true to continue the pass with the values of the copy.
   virtual bool keep(HookPoint /*point*/, const ActivationCopy& /*activation*/) { return false; }
 
   // Returns the query rows for which scores and patterns are computed. Empty means all rows.

@@ -85,8 +85,8 @@ struct CacheListing {
 // Returns the content of the cache.
 QKSCOPE_API CacheListing list_cache();
 
-// Both remove functions return the number of bytes freed, and throw a bad-input error if the cache
-// does not contain the repository or revision.
+// Remove a repository or one revision from the cache and return the number of bytes freed. Throw a
+// bad-input error if the cache does not contain it.
 QKSCOPE_API std::uint64_t remove_repository(const RepositoryName& repository);
 QKSCOPE_API std::uint64_t remove_revision(const RepositoryName& repository,
                                           const std::string& revision);

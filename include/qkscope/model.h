@@ -146,12 +146,12 @@ struct MixerConfig {
   std::int64_t value_width() const { return value_heads * d_value; }
   std::int64_t channels() const { return 2 * key_width() + value_width(); }  // of q, k and v
   bool has_delta_rule() const { return kind == Mixer::gated_delta || kind == Mixer::kimi_delta; }
-  // Decays of a token.
+  // Number of decay factors per token.
   std::int64_t decays() const { return kind == Mixer::kimi_delta ? key_width() : value_heads; }
   // Ranks of W_a and W_z together; 0: the matrices are stored whole.
   std::int64_t gate_rank() const { return kind == Mixer::kimi_delta ? d_key + d_value : 0; }
-  // Shape of the states after `rows` rows; of a short convolution, the inputs that the next token
-  // reads.
+  // Shape of the recurrent states recorded after each of `rows` rows. The state of a short
+  // convolution is the buffer of inputs that the next token reads.
   Shape state_shape(std::int64_t rows) const {
     return kind == Mixer::short_convolution ? Shape{rows, taps - 1, channels()}
                                             : Shape{rows, value_heads, d_key, d_value};
@@ -193,8 +193,8 @@ struct ExpertsConfig {
   bool router_bias = false;
 };
 
-// Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
-// original_max)). Llama 4 does so on layers without RoPE, with position + 1.
+// Position-dependent scale of queries. Ministral 3 multiplies queries after RoPE by 1 + beta ln(1 +
+// floor(position / original_max)); Llama 4 does so on layers without RoPE, with position + 1.
 struct QueryScaling {
   double beta = 0.0;
   std::int64_t original_max = 0;
@@ -224,15 +224,17 @@ struct PerLayerInputs {
 };
 
 // Tensor names of a mixture of experts within a layer. "{}" in a name stands for the expert number.
-// A name without it is one tensor with all experts, (experts, out, in), stored without ".weight";
+// A name without "{}" is one tensor with all experts, (experts, out, in), stored without ".weight";
 // its bias is NAME_bias.
 struct ExpertNames {
   std::string router = {};
   std::string selection_bias = {};  // added to the scores for the selection, not for the weights
-  // Shared expert: SHARED.gate_proj, .up_proj, .down_proj. If empty, it is named like an MLP.
+  // Prefix of the shared expert: PREFIX.gate_proj, .up_proj, .down_proj. If empty, its tensors have
+  // the names of an MLP.
   std::string shared = {};
   std::string shared_gate = {};  // its output is multiplied by sigmoid of this projection
-  // MLP of layers without experts, named like the shared expert; empty: the names of an MLP.
+  // Prefix of the MLP in layers without experts: PREFIX.gate_proj, .up_proj, .down_proj. If empty,
+  // its tensors have the names of an MLP.
   std::string dense = {};
   std::string gate = {};
   std::string up = {};
@@ -255,9 +257,9 @@ struct MixerNames {
   // Name of the fused input projection, whose rows are z, v, k, q and a (Mamba 2), or k, z and v
   // (short convolution), in this order.
   std::string all = {};
-  // q, k, v and z (the gate of the output), and b and a, each in one matrix whose rows are grouped
-  // by key head; or q, k and v in one matrix, one after another; or all in matrices of their own. z
-  // and a read the output of z_latent and a_latent, if there are such matrices.
+  // Fused matrices: qkvz (q, k, v and the output gate z) and ba, with rows grouped by key head, or
+  // qkv, which stacks q, k and v. Projections outside fused matrices have separate names. If
+  // z_latent or a_latent exists, z or a reads its output.
   std::string qkvz = {};
   std::string ba = {};
   std::string qkv = {};
@@ -299,8 +301,8 @@ struct TensorNames {
   std::string kv_latent_norm = "self_attn.kv_a_layernorm";
   std::string q_norm = "self_attn.q_norm";  // empty: norms of q and k have no weight
   std::string k_norm = "self_attn.k_norm";
-  // z is multiplied by the sigmoid of this projection of the input. If the name equals that of q,
-  // one matrix holds both, with rows ordered as (head, q / gate, d_head).
+  // Output gate: z is multiplied by the sigmoid of this projection of the layer input. If the name
+  // equals that of q, one matrix holds both, with rows ordered as (head, q / gate, d_head).
   std::string attention_gate;
   std::string o = "self_attn.o_proj";
   std::string post_attention_norm;  // norm of the attention output before the residual addition
@@ -467,8 +469,8 @@ QKSCOPE_API std::vector<ModelFamily> model_families();
 
 // A weight matrix as a view into its checkpoint, in the stored type.
 struct WeightMatrix {
-  // Shape (out, in), or (blocks, out / blocks, in) if rows of other matrices are interleaved.
-  // Matrices stored as (in, out) have transposed strides.
+  // Shape (out, in), or (blocks, out / blocks, in) if the rows are interleaved with those of other
+  // matrices. Matrices stored as (in, out) have transposed strides.
   ConstTensorView values;
   float scale = 1.0f;  // multiplies every value: of FP8, or one of ProjectionScales
   // MXFP4 only: E8M0 scales (out, in / 32), one power of two per 32 values. `values` then holds
@@ -549,13 +551,13 @@ struct MixerWeights {
   Linear output;            // (d_model, value_heads * d_value)
 };
 
-// Weights of one layer. A layer without attention has empty attention weights.
+// Weights of one layer. A layer without attention has empty attention weights. With latent
+// attention, k has shape (n_heads * (d_head - d_shared), kv_rank).
 struct LayerWeights {
   NormWeights input_norm;              // (d_model) or empty
   LatentWeights latent;                // empty without latent attention
   Linear q;                            // (n_heads * d_head, d_model or q_rank)
-  Linear k;                            // (n_kv_heads * d_head, d_model); with latent attention
-                                       // (n_heads * (d_head - d_shared), kv_rank)
+  Linear k;                            // (n_kv_heads * d_head, d_model)
   Linear v;                            // (n_kv_heads * d_value, d_model or kv_rank)
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
@@ -564,10 +566,10 @@ struct LayerWeights {
   Linear o;                            // (d_model, n_heads * d_value)
   NormWeights post_attention_norm;     // (d_model) or empty
   NormWeights mlp_norm;                // (d_model) or empty
-  Linear gate;                         // (d_mlp, d_model); empty in an ungated MLP. In a mixture
-  Linear up;                           // of experts, gate, up and down are the shared expert, or
-  XieluWeights xielu;                  // empty. xielu is for Activation::xielu.
-  Linear down;                         // (d_model, d_mlp)
+  Linear gate;                         // (d_mlp, d_model) or empty; in a MoE, the shared expert's
+  Linear up;                           // (d_mlp, d_model) or empty; in a MoE, the shared expert's
+  XieluWeights xielu;                  // only for Activation::xielu
+  Linear down;                         // (d_model, d_mlp) or empty; in a MoE, the shared expert's
   Linear shared_gate;                  // (1, d_model) or empty
   Linear router;                       // (experts, d_model) or empty
   std::vector<float> selection_bias;   // (experts) or empty

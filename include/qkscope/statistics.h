@@ -155,7 +155,7 @@ struct StatisticsSettings {
 
 // ---- Attention: near keys and all keys (groups B and C) ----
 
-// Sums over rows per layer, query head and bucket of query positions.
+// Attention sums over query rows, per layer, query head and bucket of query positions.
 // src/engine/statistics/attention_sums.h defines the columns.
 struct AttentionStatistics {
   std::vector<std::string> columns;
@@ -195,7 +195,8 @@ struct DocumentAttention {
   std::vector<std::vector<double>> key_sums;
 };
 
-// Streams documents one at a time, so that memory does not grow with their number.
+// Streams the attention statistics of documents one at a time, so that memory use does not grow
+// with the number of documents.
 class QKSCOPE_API DocumentSource {
  public:
   virtual ~DocumentSource() = default;
@@ -236,7 +237,7 @@ struct Statistics {
   // (kind, stage) outside the settings are missing. Without RoPE, stages pre and post are equal.
   std::vector<std::int64_t> moment_layers;  // ascending
   std::map<std::pair<VectorKind, VectorStage>, std::vector<LayerMoments>> moments;
-  // Position sums, computed from `lengths` in exact integer arithmetic.
+  // Moments of token positions, computed from `lengths` in exact integer arithmetic.
   std::array<PositionSums, 2> positions;       // by RowSet
   std::vector<PositionSums> bucket_positions;  // (buckets)
 
@@ -257,8 +258,8 @@ struct StatsConfig {
   StatisticsSettings stats;
 };
 
-// Like read_capture_config() and parse_capture_config(), but the section `capture` and output.hf_*
-// are ignored.
+// Read a statistics configuration like read_capture_config() and parse_capture_config(), but the
+// section `capture` and output.hf_* are ignored.
 QKSCOPE_API StatsConfig read_stats_config(const std::string& file,
                                           const std::vector<std::string>& overrides = {});
 QKSCOPE_API StatsConfig parse_stats_config(const std::string& yaml,

@@ -51,7 +51,7 @@ class QKSCOPE_API Table {
   const std::vector<Column>& columns() const { return columns_; }
   const Column* find(std::string_view name) const;  // nullptr if there is no such column
 
-  // In CSV, null is an empty field, and numbers have enough digits to be read back exactly.
+  // Returns CSV text. Null is an empty field; numbers have enough digits to be read back exactly.
   std::string to_csv() const;
   void write_csv(const std::string& path) const;
   void write_parquet(const std::string& path) const;

@@ -35,7 +35,7 @@ struct Document {
   // Seed for sampling positions of this text: the id if it is an integer, otherwise a hash of the
   // id; the row number if number_rows is set or there is no id column.
   std::int64_t example_key = 0;
-  std::string source_id;  // the id as the dataset spells it
+  std::string source_id;  // the id as written in the dataset
   std::string text;       // valid UTF-8, not empty
 };
 

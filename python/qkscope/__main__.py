@@ -1,6 +1,6 @@
 """Commands that need Python: python3 -m qkscope capture | stats | sweep | audit.
 
-capture, stats and sweep run configurations with `engine: transformers`; all else is done by the program `qkscope`.
+capture, stats and sweep run configurations with `engine: transformers`; the program `qkscope` has all others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Shows attention calls of transformers models to a function, with q, k and v exactly as they enter the attention.
+"""Intercepts the attention calls of transformers models to read q, k and v exactly as they enter the attention.
 
-A door is a context manager door(model, see): while it is open, see() is called before every attention call of the model. Only one
-door may be open at a time, because doors replace functions of transformers and torch.
+A door is a context manager door(model, see): while it is open, see() is called before every attention call of
+the model. Only one door may be open at a time, because doors replace functions of transformers and torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def import_torch() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def interface_door(model: Any, see: See, returned: Callable[[Any, Any], None] | None = None) -> Iterator[None]:
-    """The door of families that fetch their attention function from AttentionInterface.get_interface().
+    """Intercepts attention in families that fetch the attention function from AttentionInterface.get_interface().
 
     options has all keyword arguments of the call and attention_mask. returned(module, output) is called after every call.
     """
@@ -64,7 +64,7 @@ def interface_door(model: Any, see: See, returned: Callable[[Any, Any], None] | 
 
 @contextlib.contextmanager
 def sdpa_door(model: Any, see: See) -> Iterator[None]:
-    """The door of families that call torch's scaled_dot_product_attention themselves (falcon)."""
+    """Intercepts attention in families that call torch's scaled_dot_product_attention directly (falcon)."""
     from torch.nn import functional
 
     active: list[Any] = []
@@ -89,7 +89,7 @@ def sdpa_door(model: Any, see: See) -> Iterator[None]:
 
 @contextlib.contextmanager
 def method_door(model: Any, see: See) -> Iterator[None]:
-    """The door of families whose attention modules have a method _attn(query, key, value, ...) (gptj, codegen)."""
+    """Intercepts attention in families whose modules have a method _attn(query, key, value, ...) (gptj, codegen)."""
     modules = [module for module in model.modules() if hasattr(module, "_attn") and not hasattr(module, "_attn_implementation")]
     for module in modules:
         def observed(query: Any, key: Any, value: Any, *args: Any, _module: Any = module, _call: Any = module._attn,
@@ -115,7 +115,7 @@ def decoder_of(model: Any) -> Any:
 
 
 def run_decoder(model: Any, door: Door, ids: Any, see: See, **more: Any) -> None:
-    """Runs the decoder without gradients and without its output layer; arguments in `more` that it does not know are left out."""
+    """Runs the decoder without gradients and output layer; drops arguments in `more` that it does not accept."""
     import torch
 
     decoder = decoder_of(model)

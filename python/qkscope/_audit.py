@@ -44,7 +44,7 @@ Against = Union[str, "PathLike[str]", Any]
 
 @dataclass
 class Row:
-    """One stage of one layer."""
+    """Difference between the two engines at one stage of one layer."""
 
     stage: str
     layer: int
@@ -68,7 +68,7 @@ class Audit:
 
     @property
     def first(self) -> Row | None:
-        """The first stage beyond rounding."""
+        """The first stage whose difference is larger than rounding explains."""
         return next((row for row in self.rows if not row.agrees), None)
 
     @property
@@ -164,7 +164,7 @@ def _token_ids(model: Model, texts: Any, length: int) -> list[int]:
 
 
 def _native_stages(model: Model, ids: list[int], rows: list[int]) -> Stages:
-    """(rows, ...) by stage and layer; scores are (rows, heads, keys)."""
+    """Returns activations of qkscope, (rows, ...), by stage and layer; scores are (rows, heads, keys)."""
     qk_norm = bool(model.cfg.qk_norm)
     cache = model.cache(np.array(ids), positions=rows, remove_batch_dim=True)
     stages: Stages = {("embedding", -1): np.asarray(cache["blocks.0.hook_resid_pre"])}
@@ -181,7 +181,7 @@ def _native_stages(model: Model, ids: list[int], rows: list[int]) -> Stages:
 
 
 def transformers_stages(model: Any, ids: list[int], rows: list[int]) -> Stages:
-    """The same stages of a model of transformers, seen by forward hooks and the attention interface."""
+    """Returns activations of a transformers model by stage and layer, from forward hooks and attention calls."""
     torch, _ = import_torch()
     stages: Stages = {}
     at = torch.tensor(rows, device=model.device)
@@ -245,7 +245,7 @@ def _stage_hooks(model: Any, keep: Any) -> list[Any]:
 
 
 def _scores(torch: Any, query: Any, key: Any, rows: Any, options: Mapping[str, Any]) -> np.ndarray:
-    """Scaled, soft-capped, masked scores of some queries: (rows, heads, keys)."""
+    """Returns scaled, soft-capped, masked attention scores of some queries: (rows, heads, keys)."""
     query = query.index_select(1, rows).float()
     key = key.float().repeat_interleave(query.shape[0] // key.shape[0], dim=0)
     scores = query @ key.transpose(1, 2) * float(options.get("scaling") or query.shape[2] ** -0.5)
@@ -267,7 +267,7 @@ def _scores(torch: Any, query: Any, key: Any, rows: Any, options: Mapping[str, A
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Largest absolute difference, and the same over the root mean square of b. Infinite if masks differ."""
+    """Returns the largest absolute difference, and that over the root mean square of b. Infinite if masks differ."""
     a, b = a.reshape(a.shape[0], -1).astype(np.float64), b.reshape(b.shape[0], -1).astype(np.float64)
     if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return float("inf"), float("inf")
@@ -283,7 +283,7 @@ def _unit(dtype: str) -> float:
 
 
 def _by_formula(stages: Stages, dtype: str) -> dict[Key, float]:
-    """Rounding that grows with the square root of the number of roundings: a dozen per layer, for sums of 1,000 terms."""
+    """Estimates the relative error: it grows with the square root of the number of roundings, a dozen per layer."""
     layers = 1 + max(layer for _, layer in stages)
     return {(stage, layer): _unit(dtype) * 32 * (12 * (layers if stage == "logits" else max(layer, 0) + 1)) ** 0.5
             for stage, layer in stages}
@@ -309,7 +309,7 @@ def _measured(model: Any, stages: Stages, ids: list[int], rows: list[int], dtype
 
 
 def _last_place(values: np.ndarray, dtype: str) -> float:
-    """A few units in the last place of the largest value, over the root mean square."""
+    """Smallest relative difference to report: a few ulp of the largest value, over the root mean square."""
     finite = values[np.isfinite(values)].astype(np.float64)
     if not finite.size:
         return 0.0
@@ -347,7 +347,7 @@ def _log_sum(values: np.ndarray) -> np.ndarray:
 
 
 def _likely_cause(first: Row, ours: Stages, theirs: Stages, model: Model) -> str:
-    """Says what a first difference at this stage means."""
+    """Returns the likely cause if this stage is the first that differs."""
     key = first.stage, first.layer
     a, b = (values[key].reshape(values[key].shape[0], -1).astype(np.float64) for values in (ours, theirs))
     layer = "a sliding layer" if first.layer >= 0 and model.cfg.window[first.layer] else "a layer of full attention"
@@ -382,7 +382,7 @@ def _likely_cause(first: Row, ours: Stages, theirs: Stages, model: Model) -> str
 
 
 def _same_direction(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether rows differ by a factor per row only."""
+    """Whether the rows of two arrays differ only by one factor per row."""
     cosine = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) + 1e-30)
     return bool(np.all(cosine > 1 - 1e-9))
 

@@ -182,7 +182,7 @@ class Layout:
         return array.reshape(sequences, count, *array.shape[1:])
 
     def _is_last_state(self, name: str) -> bool:
-        """Without chosen positions, a recurrent state has one row per sequence: that of its last position."""
+        """Whether this is a recurrent state with one row per sequence, for the last position (no positions chosen)."""
         return self._every_position and name.endswith(STATE)
 
     def put_back(self, name: str, array: Any, padded: Any) -> None:

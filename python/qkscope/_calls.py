@@ -60,7 +60,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Pass:
-    """One run of the engine over a batch."""
+    """One forward pass of the engine over a batch."""
 
     engine: Engine
     batch: Batch

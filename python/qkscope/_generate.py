@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ._batch import Tokens
 
-# True: print the text. A function: called for each piece of new text, as f(text) for a single prompt and f(text,
-# prompt_index) for several.
+# Argument stream: True prints the text; a function is called for each piece of new text, as f(text) for a single prompt
+# and f(text, prompt_index) for several.
 Stream = Union[bool, Callable[..., Any], None]
 
 

@@ -1,4 +1,4 @@
-"""What notebooks and the prompt show of models, caches, tables and results."""
+"""Representations of models, caches, tables and results in notebooks and at the Python prompt."""
 
 from __future__ import annotations
 

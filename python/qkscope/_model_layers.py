@@ -58,7 +58,7 @@ def text_config(model: Any) -> Any:
 
 
 def find_door(model: Any) -> Door:
-    """Returns the first door that shows attention calls of the model."""
+    """Returns the first door of _attention_calls.py that intercepts attention calls of the model."""
     for door in DOORS:
         calls: list[Any] = []
         run_decoder(model, door, _probe_ids(model), lambda *call, into=calls: into.append(call))
@@ -159,15 +159,15 @@ def _window(config: Any, module: Any, layer: int, options: Mapping[str, Any]) ->
 
 
 def _describe_rope(model: Any, layer: Layer, shifted: Call | None) -> None:
-    """Finds the RoPE of a layer whose keys were seen at two positions: the one that turns the first keys into the second ones best.
+    """Infers the RoPE of a layer: the candidate that best rotates its keys at one position onto those at another.
 
-    The best of all candidates, and not one within a tolerance: where queries are scaled by position (Ministral 3), the input of later
-    layers depends on the position too.
+    No tolerance is used: where queries are scaled by position (Ministral 3), the input of later layers depends on the
+    position too.
     """
     assert layer.call is not None
     before = layer.call.key.astype(np.float64)
     moved = before if shifted is None else shifted.key.astype(np.float64)
-    best = np.mean((moved - before) ** 2) if shifted is not None else np.inf  # keys that do not turn: NoPE
+    best = np.mean((moved - before) ** 2) if shifted is not None else np.inf  # NoPE: keys do not rotate
     width = before.shape[2]
     for inv_freq in _frequencies(model, layer.kind):
         dim = 2 * len(inv_freq)

@@ -176,7 +176,7 @@ def wholes(name: str, value: Any, least: int, most: int = _MOST) -> list[int]:
 
 
 def layers(name: str, value: Layers) -> list[int]:
-    """Layer numbers, or the text of the command line: "0,4-7"."""
+    """Accepts layer numbers, or text as on the command line: "0,4-7"."""
     if not isinstance(value, str):
         one = _index(value)
         return [whole(name, one, 0)] if one is not None else wholes(name, value, 0)
@@ -191,7 +191,7 @@ def layers(name: str, value: Layers) -> list[int]:
 
 
 def heads(name: str, value: Heads) -> list[tuple[int, int]]:
-    """Pairs (layer, head), or the text of the command line: "3.5,3.6"."""
+    """Accepts pairs (layer, head), or text as on the command line: "3.5,3.6"."""
     if isinstance(value, str):
         parts = [re.fullmatch(r"(\d{1,6})\.(\d{1,6})", part) for part in value.replace(" ", "").split(",")]
         pairs: list[Any] = [part and (int(part[1]), int(part[2])) for part in parts]

@@ -1,4 +1,4 @@
-"""Runs that repeat a base run with a changed residual stream and compute again only what the change reaches.
+"""Reruns a base run with a changed residual stream, and recomputes only the rows that the change can affect.
 
 Attention is causal: a change at a position reaches that and later positions, in that and later layers. All other rows
 keep the values of the base run. On the CPU a row has the same bits whether or not other rows are computed, so that the
@@ -45,7 +45,7 @@ class BaseRun:
 
     @property
     def starts_anywhere(self) -> bool:
-        """Whether rows before a change can be left out; not if functions of add_hook() may look at them."""
+        """Whether rows before a change can be skipped: only if no function of add_hook() observes them."""
         return not self.model._added
 
     def together(self, batch_size: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Parts of pictures for notebooks: SVG and HTML without JavaScript and without files from the network."""
+"""Building blocks of pictures for notebooks: SVG and HTML without JavaScript and without files from the network."""
 
 from __future__ import annotations
 

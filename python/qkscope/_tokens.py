@@ -15,7 +15,7 @@ from ._batch import PADDING, check_side, padded_ids
 from ._engine import InputError
 from ._options import checked, flag, flag_or_none, whole
 
-# A single text, or a list of texts of different lengths.
+# Argument type: a single text, or a list of texts of any lengths.
 Text = Union[str, Sequence[str]]
 
 

@@ -42,12 +42,12 @@ class TransformersEngine:
         self._version = transformers.__version__
         self._door = find_door(model)
         self._layers = describe_layers(model, self._door)
-        self._launching = threading.Lock()  # one door may be open at a time
+        self._launching = threading.Lock()  # only one pass at a time can intercept attention calls
         self._described = self._description()
 
     @property
     def handle(self) -> _engine.ExternalEngine:
-        """The engine of the library, which refers to this object; not kept, because a cycle of both would never be freed."""
+        """Creates the library's engine. It refers to this object, so storing it here would leak a reference cycle."""
         _check_model(self.model)
         return _engine.ExternalEngine(self, self._described)
 

@@ -33,11 +33,11 @@ def _transposed(weight: MaybeArray) -> MaybeArray:
 
 
 def _shapes(weights: dict[str, Any]) -> str:
-    """Writes names and shapes of the weights that are there: "w [128], b [128]"."""
+    """Lists names and shapes of the existing weights: "w [128], b [128]"."""
     return ", ".join(f"{name} {list(weight.shape)}" for name, weight in weights.items() if weight is not None)
 
 
-# The following functions return properties. Type checkers see the type of the value, as they do for attributes.
+# The functions below return properties, but are declared to return the value, so that type checkers see its type.
 
 
 def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Array:

@@ -27,7 +27,7 @@ Result = TypeVar("Result", CaptureResult, StatsResult)
 
 
 class _Writer(Generic[Result]):
-    """What CaptureWriter and StatsWriter share."""
+    """Base class of CaptureWriter and StatsWriter."""
 
     _kinds: str  # of tensors
     _read: Callable[..., Any]  # reads the configuration
@@ -199,7 +199,7 @@ def _layer(given: Mapping[str, Any], width: int) -> dict[str, Any]:
 
 
 def _with_defaults(config: Config) -> Config:
-    """Lets a mapping leave out the sections that a writer does not need."""
+    """Fills in configuration sections that a writer does not need and a mapping may omit."""
     if not isinstance(config, Mapping):
         return config
     filled = {"model": {}, "dataset": {}, **config}

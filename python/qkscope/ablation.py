@@ -163,7 +163,7 @@ def _groups(model: Model, groups: Any) -> dict[str, list[Head]]:
 
 
 def _draws(model: Model, heads: list[Head], count: int, random: np.random.Generator) -> list[list[Head]]:
-    """Draws as many heads outside the group, or all of them if there are fewer."""
+    """Samples as many heads outside a group as the group has, or all others if there are fewer."""
     inside = set(heads)
     layers = hooks_by_layer(model, "z")
     outside = [(layer, head) for layer in layers for head in range(model.cfg.n_heads) if (layer, head) not in inside]

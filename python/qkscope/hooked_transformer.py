@@ -19,7 +19,7 @@ from ._hooks import HookPoint
 from ._tokens import Text
 from .model import Model, Tokens, load
 
-_HUB_NAMES = {"gpt2-small": "gpt2"}  # names of TransformerLens that are no model id
+_HUB_NAMES = {"gpt2-small": "gpt2"}  # TransformerLens names that are not model ids
 # Families for which TransformerLens 4.3 sets default_prepend_bos to False.
 _WITHOUT_BOS = ("glm", "gpt_neox", "granite", "qwen2", "qwen3", "qwen3_moe", "smollm3", "starcoder2")
 _PARTS = {
@@ -38,7 +38,7 @@ class HookedConfig:
         self.__dict__.update(more)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__.get("_config"), name)  # None while a copy is made
+        return getattr(self.__dict__.get("_config"), name)  # None while copy.copy() builds the object
 
     def __repr__(self) -> str:
         return repr(self._config)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from .model import Model, Tokens
 
-# metric(logits) returns a number. setter(corrupted, index, clean) edits or replaces `corrupted`, [batch, pos, ...].
+# Callbacks: metric(logits) returns a number; setter(corrupted, index, clean) edits or
+# replaces `corrupted`, [batch, pos, ...].
 Metric = Callable[[Any], Any]
 PatchSetter = Callable[[Any, Sequence[int], Any], Any]
 

@@ -17,7 +17,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-// An analysis: its options, its results and their tables.
+// An analysis with its options, results and result tables.
 struct Analysis {
   AnalyzeOptions options;
   AnalysisRun run;
@@ -31,7 +31,7 @@ Analysis analyze(const AnalyzeOptions& options) {
   return analysis;
 }
 
-// Returns {table: [(column, type, values)]}.
+// Returns the result tables as a dict {table: [(column, type, values)]}.
 nb::typed<nb::dict, nb::str, Columns> tables_of(nb::pointer_and_handle<Analysis> analysis) {
   nb::dict tables;
   for (const auto& entry : analysis.p->results.tables)

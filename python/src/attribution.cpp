@@ -43,7 +43,8 @@ ScoreAttribution attribute(const LoadedModel& model, const Ids& text, const Head
   return attribute_scores(model.model, ids, options);
 }
 
-// Calls `progress` with the number of finished texts. Exceptions it raises and Ctrl-C propagate.
+// Calls composition(), and `progress` after each text. Exceptions of `progress` and Ctrl-C
+// propagate.
 std::pair<HeldTable, HeldTable> compose(const LoadedModel& model, const std::vector<Ids>& texts,
                                         const Heads& heads, std::int64_t samples, bool uniform,
                                         std::uint64_t seed, bool biases, std::int64_t top,

@@ -43,7 +43,7 @@ ComputeOptions compute_options(const std::string& device, const std::vector<std:
   return options;
 }
 
-// With `shards` > 0, captures every shard that is not complete yet, then merges all shards.
+// Runs a capture. With `shards` > 0, captures every incomplete shard, then merges all shards.
 CaptureResult capture(CaptureConfig config, const ComputeOptions& compute, Shard shard,
                       std::int64_t shards, bool overwrite, nb::object progress,
                       std::shared_ptr<PythonEngine> engine) {

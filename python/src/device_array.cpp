@@ -37,7 +37,7 @@ nb::typed<nb::tuple, int, int> device_pair(const DeviceArray& array) {
   return nb::make_tuple(dlpack_type(device), device.index);
 }
 
-// The data is complete before Python receives the array, so callers may read it on any CUDA stream.
+// No stream synchronisation is needed: the data is complete before Python receives the array.
 nb::object dlpack(nb::pointer_and_handle<DeviceArray> self, const nb::kwargs& options) {
   const auto& view = self.p->copy.view;
   const auto sizes = sizes_of(view.shape());

@@ -26,7 +26,7 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-std::exception_ptr raised;  // the first of a run; guarded by the GIL
+std::exception_ptr raised;  // first exception of a run; guarded by the GIL
 
 template <typename T>
 T field(const nb::dict& dict, const char* name) {
@@ -80,7 +80,7 @@ using Ids = nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>>;
 using Vectors = nb::ndarray<const float, nb::ndim<3>, nb::device::cpu, nb::c_contig>;
 using FlatVectors = nb::ndarray<const float, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 using Dims = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // rows, heads, width
-using PutPart = std::tuple<std::int64_t, std::string, Dims>;        // layer, kind, shape
+using TensorPart = std::tuple<std::int64_t, std::string, Dims>;     // layer, kind, shape
 
 Indices view_of_indices(std::span<const std::int64_t> values) {
   return Indices(values.data(), {values.size()}, nb::handle());
@@ -133,7 +133,7 @@ class PassRequest {
 
   // Passes several tensors stored back to back in one array. Releases the GIL once for all of them,
   // because the thread that launches the next pass needs it.
-  void put_all(const std::vector<PutPart>& parts, std::span<const float> vectors) {
+  void put_all(const std::vector<TensorPart>& parts, std::span<const float> vectors) {
     batch();
     const nb::gil_scoped_release other_threads_may_run;
     for (const auto& [layer, kind, dims] : parts) {
@@ -333,7 +333,7 @@ void bind_engine(nb::module_& module) {
       .def("put", &PassRequest::put, nb::arg("layer"), nb::arg("kind"), nb::arg("vectors"))
       .def(
           "put_all",
-          [](PassRequest& self, const std::vector<PutPart>& parts, const FlatVectors& vectors) {
+          [](PassRequest& self, const std::vector<TensorPart>& parts, const FlatVectors& vectors) {
             self.put_all(parts, {vectors.data(), vectors.size()});
           },
           nb::arg("parts"), nb::arg("vectors"));

@@ -31,10 +31,10 @@ class PythonEngine : public ExternalEngine {
   EngineModel model_;
 };
 
-// Stores the active Python exception and throws it as a qkscope::Error.
+// Stores the active Python exception for rethrow_python_error() and throws a qkscope::Error.
 [[noreturn]] void throw_python_error(nanobind::python_error& error);
 void forget_python_error();
-void rethrow_python_error();  // if there is one; needs the GIL
+void rethrow_python_error();  // rethrows the stored exception, if any; needs the GIL
 
 template <typename Body>
 auto run_without_gil(const Body& body) {

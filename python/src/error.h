@@ -1,4 +1,4 @@
-// Throws errors of the bindings.
+// Functions that throw errors of the Python bindings.
 #pragma once
 
 #include <utility>

@@ -18,7 +18,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Hooks that may also edit logits, because the next token is chosen from the edited logits.
+// Hook functions of text generation, which may edit logits: the next token is chosen from them.
 class GeneratingHooks : public HookRunner {
  public:
   using HookRunner::HookRunner;
@@ -39,7 +39,7 @@ const char* end_name(GenerateEnd end) {
   return "callback";
 }
 
-// One tuple per prompt: new token ids, generated text, finish reason.
+// Results of generate(), one tuple per prompt: new token ids, generated text, finish reason.
 using Results = std::vector<std::tuple<Ids, std::string, std::string>>;
 
 Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,

@@ -32,7 +32,8 @@ HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
   return options;
 }
 
-// Calls `progress` with the number of finished texts. Exceptions it raises and Ctrl-C propagate.
+// Scores heads. Calls `progress` with the number of finished texts; its exceptions and Ctrl-C
+// propagate.
 HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)>& run,
                 const std::vector<Ids>& texts, bool exclude_bos, bool exclude_current_token,
                 const std::string& measure, bool all_keys, nb::object progress) {
@@ -57,9 +58,9 @@ HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 // Returns one score per head, at index layer * n_heads + head.
-std::vector<double> score_own(const LoadedModel& model, const Ids& text, const Matrix& pattern,
-                              bool exclude_bos, bool exclude_current_token,
-                              const std::string& measure) {
+std::vector<double> score_user_pattern(const LoadedModel& model, const Ids& text,
+                                       const Matrix& pattern, bool exclude_bos,
+                                       bool exclude_current_token, const std::string& measure) {
   const std::vector<std::int32_t> ids(text.data(), text.data() + text.shape(0));
   const std::vector<float> values(pattern.data(), pattern.data() + pattern.size());
   const nb::gil_scoped_release other_threads_may_run;
@@ -96,8 +97,9 @@ void bind_heads(nb::module_& module) {
       },
       nb::arg("engine"), nb::arg("texts"), nb::arg("exclude_bos"), nb::arg("exclude_current_token"),
       nb::arg("measure"), nb::arg("all_keys"), nb::arg("progress").none());
-  module.def("score_pattern", &score_own, nb::arg("model"), nb::arg("text"), nb::arg("pattern"),
-             nb::arg("exclude_bos"), nb::arg("exclude_current_token"), nb::arg("measure"));
+  module.def("score_pattern", &score_user_pattern, nb::arg("model"), nb::arg("text"),
+             nb::arg("pattern"), nb::arg("exclude_bos"), nb::arg("exclude_current_token"),
+             nb::arg("measure"));
 }
 
 }  // namespace qkscope::python

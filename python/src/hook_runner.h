@@ -19,7 +19,7 @@ class InterruptibleCollector : public Collector {
   void begin_layer(std::int64_t) override { check_signals(); }
 };
 
-// Keeps activations on the device that computed them, but scores and patterns on the host.
+// Collects activations on the device that computed them; scores and patterns, on the host.
 class DeviceCollector : public InterruptibleCollector {
  public:
   using InterruptibleCollector::InterruptibleCollector;

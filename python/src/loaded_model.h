@@ -7,7 +7,7 @@ namespace qkscope::python {
 
 struct LoadedModel {
   Model model;
-  // True: Python receives activations as DeviceArray. False: as NumPy arrays.
+  // Whether Python receives activations as DeviceArray (true) or as NumPy arrays (false).
   bool keeps_on_device;
 };
 

@@ -25,7 +25,7 @@ const char* type_name(Table::Type type) {
   return "text";
 }
 
-// Returns a NumPy view of the numbers; `owner` keeps the memory alive.
+// Returns a NumPy view of a numeric column; `owner` keeps the memory alive.
 template <typename T>
 nb::object numbers(const std::vector<T>& values, nb::handle owner) {
   const std::size_t size = values.size();

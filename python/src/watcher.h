@@ -11,8 +11,8 @@
 
 namespace qkscope::python {
 
-// If the progress function throws, the run stops as if interrupted: finished work is kept, and the
-// exception is rethrown after the run.
+// If the Python progress function throws, the run stops as if interrupted: finished work is kept,
+// and the exception is rethrown after the run.
 class Watcher {
  public:
   explicit Watcher(nanobind::object call) : call_(std::move(call)) {}

@@ -64,7 +64,7 @@ const LayerWeights& layer_of(const ModelWeights& weights, std::size_t index) {
 
 // Returns a getter for a weight field. The returned array keeps the owning object alive.
 template <typename Owner, typename Field, typename Show>
-auto shown(Field Owner::*field, Show show) {
+auto array_getter(Field Owner::*field, Show show) {
   return [field, show](nb::pointer_and_handle<Owner> self) { return show(self.p->*field, self.h); };
 }
 
@@ -80,10 +80,10 @@ void bind_weights(nb::module_& module) {
           "stored",
           [](nb::pointer_and_handle<Linear> self) { return stored_array(self.p->weight, self.h); },
           "(type, [out, in]) as the file stores it, or None")
-      .def_prop_ro("bias", shown(&Linear::bias, vector_array), "[out] or None");
+      .def_prop_ro("bias", array_getter(&Linear::bias, vector_array), "[out] or None");
   nb::class_<NormWeights>(module, "NormWeights")
-      .def_prop_ro("weight", shown(&NormWeights::weight, vector_array), "[n] or None")
-      .def_prop_ro("bias", shown(&NormWeights::bias, vector_array), "[n] or None");
+      .def_prop_ro("weight", array_getter(&NormWeights::weight, vector_array), "[n] or None")
+      .def_prop_ro("bias", array_getter(&NormWeights::bias, vector_array), "[n] or None");
   nb::class_<ExpertWeights>(module, "ExpertWeights")
       .def_ro("gate", &ExpertWeights::gate)
       .def_ro("up", &ExpertWeights::up)
@@ -92,7 +92,7 @@ void bind_weights(nb::module_& module) {
       .def_ro("q", &LayerWeights::q)
       .def_ro("k", &LayerWeights::k)
       .def_ro("v", &LayerWeights::v)
-      .def_prop_ro("sinks", shown(&LayerWeights::sinks, vector_array), "[n_heads] or None")
+      .def_prop_ro("sinks", array_getter(&LayerWeights::sinks, vector_array), "[n_heads] or None")
       .def_ro("o", &LayerWeights::o)
       .def_ro("gate", &LayerWeights::gate)
       .def_ro("up", &LayerWeights::up)
@@ -121,11 +121,12 @@ void bind_weights(nb::module_& module) {
           },
           "alpha_p, alpha_n, beta, eps");
   nb::class_<ModelWeights>(module, "Weights")
-      .def_prop_ro("embedding", shown(&ModelWeights::embedding, matrix_array), "[rows, d_model]")
-      .def_prop_ro("positions", shown(&ModelWeights::positions, matrix_array),
+      .def_prop_ro("embedding", array_getter(&ModelWeights::embedding, matrix_array),
+                   "[rows, d_model]")
+      .def_prop_ro("positions", array_getter(&ModelWeights::positions, matrix_array),
                    "[n_ctx, d_model] or None")
-      .def_prop_ro("stored_embedding", shown(&ModelWeights::embedding, stored_array))
-      .def_prop_ro("stored_positions", shown(&ModelWeights::positions, stored_array))
+      .def_prop_ro("stored_embedding", array_getter(&ModelWeights::embedding, stored_array))
+      .def_prop_ro("stored_positions", array_getter(&ModelWeights::positions, stored_array))
       .def_ro("head", &ModelWeights::head)
       .def_ro("final_norm", &ModelWeights::final_norm)
       .def("layer", &layer_of, nb::arg("index"), nb::rv_policy::reference_internal);

@@ -92,8 +92,8 @@ class QKSCOPE_API ScoreAttribution {
   // 2, ..., 16 and log-spaced distances from there up to the model's context.
   Table distance_table(bool components = false, std::int64_t top = 20) const;
   // The effect of removing one component from the query (side q) or from all keys (side k) of the
-  // row: attention_without, and output_change, the change of the head's output over its norm. Not
-  // additive. Throws a bad-input error unless AttributionOptions::effect was set.
+  // row: attention_without, and output_change, the change of the head's output over its norm.
+  // Effects do not add up. Throws a bad-input error unless AttributionOptions::effect was set.
   Table effect_table() const;
 
  private:
@@ -131,8 +131,8 @@ struct Composition {
   Table components;
 };
 
-// Measures which components feed the queries and keys of heads, over texts. Queries are drawn
-// uniformly, keys by the attention of the query.
+// Measures, over several texts, which residual-stream components contribute to the queries and keys
+// of each head. Queries are drawn uniformly, keys by the attention of the query.
 QKSCOPE_API Composition composition(const Model& model,
                                     const std::vector<std::vector<std::int32_t>>& texts,
                                     const CompositionOptions& options);

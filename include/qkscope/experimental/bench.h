@@ -24,7 +24,7 @@ struct BenchOptions {
   double ceiling_seconds = 1.0;     // duration of the matrix product benchmark
 };
 
-// Time of one part of the pass, summed over all layers.
+// Time of one part of the forward pass, summed over all layers.
 struct BenchPart {
   std::string name;      // e.g. "attention"
   double seconds = 0.0;  // measured with a device synchronisation after every step

@@ -111,8 +111,8 @@ struct SweepStatus {
 // Returns the state as text: "waiting", "running", "unfinished" or "done".
 QKSCOPE_API const char* to_string(ShardStatus::State state);
 
-// Returns the status of a sweep from the disk, and from squeue if jobs were submitted. Planned
-// totals come from the submission, else from `plan`.
+// Determines the status of a sweep from its files, and from squeue if jobs were submitted. Planned
+// totals come from the record of the submission, or from `plan` if there is none.
 QKSCOPE_API SweepStatus sweep_status(const Sweep& sweep, const std::vector<PlannedRun>& plan = {});
 
 }  // namespace qkscope

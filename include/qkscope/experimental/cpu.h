@@ -14,8 +14,8 @@ namespace qkscope {
 // "sse4" on x86-64, "neon" on Arm.
 QKSCOPE_API std::vector<std::string> cpu_targets();
 
-// Returns the target in use: the environment variable QKSCOPE_CPU if set, else the best target.
-// Throws a bad-input error if QKSCOPE_CPU is not in cpu_targets().
+// Returns the SIMD target in use: the environment variable QKSCOPE_CPU if set, else the best
+// target. Throws a bad-input error if QKSCOPE_CPU is not in cpu_targets().
 QKSCOPE_API std::string cpu_target();
 
 }  // namespace qkscope

@@ -36,7 +36,7 @@ struct LayerRope {
   std::int64_t dim = 0;              // rotated dimensions of a head
 };
 
-// Model of an engine.
+// Description of a model that an external engine runs.
 struct EngineModel {
   // family, n_layers, n_heads, n_kv_heads, d_head, embedding_rows, max_positions and layers
   // (window, score_scale; cross_attention marks a layer without self-attention) must be set; for
@@ -54,9 +54,10 @@ struct EngineModel {
   bool concurrent_runs = false;
 };
 
-// Runs a batch and passes the tensors of wanted hook points to Observer::see(): rot_q and rot_k
-// (q and k as they enter the dot product) for captures, also v for statistics. A tensor is float32
-// on the host and holds the rows and heads of Observer::selection(); the order is free.
+// Runs the forward pass of a batch and passes the tensors of wanted hook points to Observer::see():
+// rot_q and rot_k (q and k as they enter the dot product) for captures, also v for statistics. A
+// tensor is float32 on the host and holds the rows and heads of Observer::selection(). Hook points
+// come in any order.
 using RunPass = std::function<void(const Batch& batch, Observer& observer)>;
 
 // A model that runs outside this library.
@@ -70,7 +71,7 @@ class QKSCOPE_API ExternalEngine {
   virtual Tokenizer::Encoding encode(const std::string& text, std::int64_t max_length);
 };
 
-// These overloads return plans that run on `engine` instead of loading model.name.
+// Return plans whose forward passes run on `engine`; the checkpoint model.name is not loaded.
 QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute,
                                   std::shared_ptr<ExternalEngine> engine);
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute,
@@ -79,7 +80,8 @@ QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOp
 // Creates the engine for a configuration that contains `engine: NAME`.
 using EngineFactory = std::function<std::shared_ptr<ExternalEngine>(const CaptureConfig& config,
                                                                     const ComputeOptions& compute)>;
-// Registers the engine that configurations select by name; replaces an earlier one.
+// Registers an engine under the NAME that configurations select with `engine: NAME`. An engine that
+// was registered under the same name is replaced.
 QKSCOPE_API void register_engine(const std::string& name, EngineFactory factory);
 
 // ---- Documents of the caller ----
@@ -125,8 +127,8 @@ class QKSCOPE_API CaptureWriter {
   std::unique_ptr<State> state_;
 };
 
-// Writes statistics, document by document, like CaptureWriter. `run` passes rot_q, rot_k and v of
-// all rows and heads.
+// Writes statistics, document by document, like CaptureWriter. The `run` callback of add() must
+// pass rot_q, rot_k and v of all rows and heads.
 class QKSCOPE_API StatsWriter {
  public:
   explicit StatsWriter(const StatsPlan& plan, const StatsOptions& options = {});

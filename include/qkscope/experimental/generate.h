@@ -31,7 +31,7 @@ class QKSCOPE_API KeyValueCache {
   std::int64_t length(std::int64_t sequence) const;          // cached tokens of a text
   void shorten(std::int64_t sequence, std::int64_t length);  // discards later tokens
 
-  // Returns true if the cached keys stay valid when `more` tokens follow. False if the text passes
+  // Returns true if the cached keys stay valid when `more` tokens follow, false if the text passes
   // a length at which RoPE changes its frequencies (dynamic, longrope); the text then has to run
   // again from the start.
   bool can_extend(std::int64_t sequence, std::int64_t more) const;
@@ -39,9 +39,9 @@ class QKSCOPE_API KeyValueCache {
   // Adds the next tokens of one text to a batch; call once per text for each batch.
   void add_to(Batch& batch, std::int64_t sequence, std::span<const std::int32_t> ids) const;
 
-  // Runs a batch filled by add_to() like Model::run, and appends to the cached texts. All layers
-  // run; the observer sees the rows of the batch, and scores and patterns include cached keys. On
-  // the CPU the results are bit-identical to those of one pass over the whole text.
+  // Runs a batch filled by add_to() like Model::run, and appends its keys and values to the cache.
+  // All layers run; the observer sees the rows of the batch, and scores and patterns include cached
+  // keys. On the CPU the results are bit-identical to those of one pass over the whole text.
   void run(const Batch& batch, Observer& observer);
 
  private:
@@ -78,9 +78,9 @@ struct GenerateOptions {
   const Tokenizer* tokenizer = nullptr;
   // Called for every new token; return false to stop generating this text.
   std::function<bool(const GeneratedToken&)> on_token = {};
-  // Observes every pass: first the prompts, then one row per running text. Logits have shape
-  // (texts, vocab_size), for the last position of each text, and may be edited before sampling.
-  // selection() and score_rows() are not used.
+  // Observes every forward pass: first the pass over the prompts, then passes with one row per
+  // unfinished text. Logits have shape (texts, vocab_size), for the last position of each text, and
+  // may be edited before sampling. selection() and score_rows() are not used.
   Observer* observer = nullptr;
 };
 

@@ -14,7 +14,7 @@ namespace qkscope {
 
 enum class LogLevel { debug, info, warning, error };
 
-// May be called from several threads concurrently. Exceptions thrown by the callback are ignored.
+// Log callback. Several threads may call it concurrently; exceptions that it throws are ignored.
 using LogCallback = std::function<void(LogLevel level, std::string_view message)>;
 
 // Sends all later messages of level `least` and above to the callback. An empty callback turns
@@ -25,7 +25,7 @@ QKSCOPE_API void set_log_callback(LogCallback callback, LogLevel least = LogLeve
 // every ten seconds otherwise. nullptr (the default) prints nothing.
 QKSCOPE_API void set_progress_output(std::FILE* out);
 
-// The progress of one long operation.
+// Prints the progress of one long operation.
 class QKSCOPE_API Progress {
  public:
   struct Options {

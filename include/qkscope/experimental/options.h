@@ -54,9 +54,9 @@ struct AnalysisOption {
   std::function<void(AnalyzeOptions& options, const OptionValue& value)> store = {};
   std::function<OptionValue(const AnalyzeOptions& options)> load = {};
 
-  // Returns the option name: "--max-omega", or "--no-errors" for a flag that is on by default.
+  // Returns the option as typed: "--max-omega", or "--no-errors" for a flag that is on by default.
   QKSCOPE_API std::string command_line_name() const;
-  // Returns the default as text; "" for an empty list and for a default without a fixed value.
+  // Returns the default value as text; "" if the default is an empty list or not a fixed value.
   QKSCOPE_API std::string default_text() const;
   // Returns a description of the allowed values: "a whole number from 1 to 1000".
   QKSCOPE_API std::string expected() const;

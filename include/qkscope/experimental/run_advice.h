@@ -29,7 +29,7 @@ QKSCOPE_API RunAdvice make_run_advice(const CapturePlan& plan, const DryRun& dry
 QKSCOPE_API RunAdvice make_run_advice(const StatsPlan& plan, const StatsDryRun& dry,
                                       const ComputeOptions& compute = {});
 
-// Adds "warnings" and "seconds" to the JSON object of a plan.
+// Adds the fields "warnings" and "seconds" of the advice to the JSON text of a plan.
 QKSCOPE_API std::string add_advice_to_plan_json(const std::string& plan_json,
                                                 const RunAdvice& advice);
 

@@ -13,7 +13,8 @@
 
 namespace qkscope {
 
-// Returns false for a local path. Throws a bad-input error for an unsupported URL scheme.
+// Returns true for an address such as s3://bucket/path, false for a local path. Throws a bad-input
+// error for an unsupported URL scheme.
 QKSCOPE_API bool is_store_address(const std::string& path_or_address);
 
 // Throws a bad-input error if the address cannot be accessed with the current credentials: bucket

@@ -36,7 +36,7 @@ struct SweepSource {
 };
 
 // Returns the sweep over the small demo model. Throws a bad-input error, with the folders searched,
-// if its data is not installed.
+// if the demo data is not installed.
 QKSCOPE_API SweepSource demo_sweep();
 
 enum class RunState { pending, done, failed };
@@ -186,7 +186,7 @@ class QKSCOPE_API Sweep {
   std::vector<PlannedRun> plan(const SweepOptions& options = {}) const;
 
   // Captures, analyses and publishes the chosen runs that are not finished, then writes runs.json
-  // and the combined tables. A failed run does not stop the others; without a token nothing is
+  // and the combined tables. A failed run does not stop the others; without a Hub token nothing is
   // published. Returns one report per chosen run. Unfinished shards of cluster tasks are resumed.
   // Several processes may run the same sweep at once and share the work.
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
@@ -196,8 +196,8 @@ class QKSCOPE_API Sweep {
   // redrawn.
   bool put_figures(bool quiet = false) const;
 
-  // Returns the overview of the finished runs: all layers, then RoPE and NoPE layers of a run that
-  // has both.
+  // Returns means over heads for every finished run: one row for all layers, and separate rows for
+  // RoPE and NoPE layers if the run has both.
   std::vector<OverviewRow> overview() const;
 
   struct State;  // internal
@@ -209,7 +209,8 @@ class QKSCOPE_API Sweep {
   std::unique_ptr<const State> state_;
 };
 
-// Returns the overview from the folder of a sweep (RESULTS/NAME), without the sweep file.
+// Reads the overview (means over heads of each run) from the folder of a sweep, RESULTS/NAME. The
+// sweep file is not needed.
 QKSCOPE_API std::vector<OverviewRow> read_overview(const std::string& sweep_folder);
 
 // A checkpoint that a repository stores as a branch.
@@ -238,8 +239,8 @@ struct BranchSweep {
   std::vector<CheckpointBranch> branches;
 };
 
-// Writes a sweep file over the branches, replacing an existing file. The file name is the sweep's
-// name.
+// Writes a sweep file with one run per branch, replacing an existing file. The sweep is named after
+// the file.
 QKSCOPE_API void write_branch_sweep(const BranchSweep& sweep, const std::string& file);
 
 // Returns the names of the installed sets of published numbers: "smollm3", "models", ...

@@ -17,8 +17,8 @@ struct FolderVerification {
 };
 
 // Compares every file of a finished folder with the sizes and checksums in its state file. Folders
-// of other programs and of version 0.1 have no checksums: their head files are read instead. Throws
-// a bad-input error for a folder that holds none of the three kinds, or is not finished.
+// written by other programs or by version 0.1 have no checksums: their head files are read instead.
+// Throws a bad-input error if the folder is unfinished or holds no capture, statistics or results.
 QKSCOPE_API FolderVerification verify_folder(const std::string& folder);
 
 }  // namespace qkscope
