@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "analysis/methods/profile_replicates.h"
+#include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -213,7 +214,7 @@ class FreeProfile {
   // Returns the sum of k (n - k) over all pairs of keys of a text, where k of the n queries prefer
   // the first key. Stores the leave-one-group-out sums in without_. Pairs of equal keys are counted
   // in equal_pairs_ instead, because no query prefers either key.
-  std::int64_t add_pairs() {
+  QKSCOPE_VECTORIZE_FOR_CPU std::int64_t add_pairs() {
     const auto n = queries_.size();
     const auto width = queries_.width();
     const auto lanes = queries_.lanes();

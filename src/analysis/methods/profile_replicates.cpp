@@ -5,6 +5,7 @@
 #include <numbers>
 #include <vector>
 
+#include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
@@ -29,7 +30,7 @@ class GradientSampler {
   GradientSampler(const ComputedProfile& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
-  Gradient at(std::int64_t point) const {
+  QKSCOPE_VECTORIZE_FOR_CPU Gradient at(std::int64_t point) const {
     const auto dim = as_index(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
     const std::vector<double> mean = between(columns.mean, point);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
+#include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/numerics/products.h"
@@ -136,7 +137,8 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
 // Computes regression on the drift, residual variance and normality of each coordinate. Rotates and
 // transposes kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a
 // row x becomes y - 2 (w . y) w with y = sign (x - mean).
-void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
+QKSCOPE_VECTORIZE_FOR_CPU void describe_coordinates(const CentredRows& queries,
+                                                    LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
   const auto n = queries.size();
   std::vector<double> w(model.reflection);
@@ -186,8 +188,9 @@ std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryMo
   return rotated;
 }
 
-FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
-                                std::span<const std::int64_t> order) {
+QKSCOPE_VECTORIZE_FOR_CPU FloatMatrix rotate_centred_rows(const CentredRows& rows,
+                                                          const LinearQueryModel& model,
+                                                          std::span<const std::int64_t> order) {
   constexpr std::size_t kSums = 16;   // running sums, for a vectorised dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
