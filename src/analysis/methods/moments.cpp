@@ -116,7 +116,7 @@ QKSCOPE_VECTORIZE_FOR_CPU Moments moments_without_group(const Moments& all,
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
   const auto left = static_cast<double>(rest.count);
-  // `moved`: how far the mean moves when the group is left out.
+  // `moved`: shift of the mean when the group is left out.
   std::vector<double> moved = group.sum;
   for (double& x : moved) x /= -left;
   const double moved_position = -group.position_sum / left;

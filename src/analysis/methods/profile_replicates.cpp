@@ -72,7 +72,7 @@ class GradientSampler {
     return gradient;
   }
 
-  // Interpolates column parameters (columns, dim) linearly at the position of the point.
+  // Interpolates parameters of the query models, shape (columns, dim), at a query point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
     const auto at = as_index(point);
     const auto column = points_.column[at];
@@ -93,7 +93,8 @@ class GradientSampler {
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
 
-  // Returns replicate_pairs pairs at even steps from a random start, or all if there are fewer.
+  // Returns a systematic sample of replicate_pairs pairs, at equal steps from a random start, or
+  // all pairs if there are fewer.
   std::vector<KeyPair> sample(std::int64_t point) const {
     std::vector<KeyPair> pairs;
     std::int64_t total = 0;

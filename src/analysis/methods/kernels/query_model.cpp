@@ -27,8 +27,8 @@ void regress_dimensions(const Moments& queries, LinearQueryModel& model,
 }
 
 // Regresses y = log2(position + 1) on the centred drift coordinate; sets the errors of the fit.
-void predict_position(std::vector<double> y, std::span<const double> drift,
-                      LinearQueryModel& model) {
+void regress_position_on_drift(std::vector<double> y, std::span<const double> drift,
+                               LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   const auto n = static_cast<double>(y.size());
   const double mean = sum(y) / n;
@@ -88,9 +88,10 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryMod
   return diagonal;
 }
 
-// Overload that needs only sums instead of rows; leaves mae_projection NaN. `drift_scatter` is the
-// scatter of the drift coordinate.
-void predict_position(const LogPositionSums& u, double drift_scatter, LinearQueryModel& model) {
+// Regresses log2(position + 1) on the drift coordinate from sums instead of rows; mae_projection
+// stays NaN. `drift_scatter` is the scatter of the drift coordinate.
+void regress_position_on_drift(const LogPositionSums& u, double drift_scatter,
+                               LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
   model.mae_baseline = u.mean_deviation;
@@ -110,7 +111,8 @@ QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
   return bucket;
 }
 
-// Sets count, mean position and, with `variances`, mean and variance of the queries in each bucket.
+// Sets the count and the mean position of the queries in each bucket, and also their mean and
+// variance if `variances` is true.
 void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
   const DistinctIntegers buckets(queries.source.bucket);
   std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
@@ -165,7 +167,7 @@ QKSCOPE_VECTORIZE_FOR_CPU void describe_coordinates(const CentredRows& queries,
       std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
       for (std::size_t i = 0; i < drift.size(); ++i)
         drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
-      predict_position(
+      regress_position_on_drift(
           project(queries.source.position, [](double position) { return std::log2(position + 1); }),
           drift, model);
     }
@@ -265,7 +267,7 @@ LinearQueryModel fit_query_model_from_moments(const Moments& queries,
     const double drift = model.beta[j] * model.beta[j] * queries.position_scatter;
     model.residual_variance.push_back(std::max(kVarianceFloor, (variance[j] - drift) / (n - 1)));
   }
-  predict_position(log_positions, variance.front(), model);
+  regress_position_on_drift(log_positions, variance.front(), model);
   for (const auto& bucket : buckets) model.buckets.push_back(rotate_bucket_moments(bucket, model));
   return model;
 }
