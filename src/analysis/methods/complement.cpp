@@ -41,7 +41,7 @@ std::vector<double> standard_basis_vector(std::int64_t size, std::size_t at) {
 }
 
 // Sets the separability of queries and keys in every plane: balanced accuracy of the best threshold
-// on the line through the two centroids. Skips planes where moments already determine it.
+// on the line through the two centroids. Skips planes with a separability known from moments.
 void set_separability(const CentredRows& queries, const CentredRows& keys,
                       const PooledMoments& pooled, const Matrix& axes,
                       std::vector<ComplementPair>& planes) {
@@ -89,8 +89,8 @@ OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::spa
                                            std::span<const double> b, std::int64_t wanted) {
   const auto dim = pooled.scatter.rows;
   if (dim < 3) return {};
-  // Two Householder reflections map a and b to the first two axes. The remaining block of the
-  // matrix is the complement, so its eigenvectors are orthogonal to a and b to machine precision.
+  // Two Householder reflections map a and b to the first two axes. The eigenvectors of the
+  // remaining block of the matrix are then orthogonal to a and b to machine precision.
   const auto first = householder_between(a, standard_basis_vector(dim, 0));
   Matrix b_row(1, dim);
   b_row.data.assign(b.begin(), b.end());

@@ -1,5 +1,5 @@
-// The part of a head's rows orthogonal to the plane (a, b), and the planes within it in which the
-// rows rotate with position.
+// Orthogonal complement of the drift axis a and the separation axis b of a head, and the planes
+// within it in which the rows rotate with position.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@ namespace qkscope {
 struct OrthogonalComplement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
-  // Largest |correlation| between position and an axis of the complement. Only rounding errors make
-  // it nonzero, because all linear drift is along the drift axis `a`.
+  // Largest |correlation| between position and an axis of the orthogonal complement. It is 0 up to
+  // rounding errors, because all linear drift is along the drift axis `a`.
   double position_r = 0;
 };
 
@@ -36,7 +36,7 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
                                               const OrthogonalComplement& complement,
                                               const RotationOptions& options);
 
-// Fills angle_r, omega and separability, which need individual rows. `axes`: two axes per plane.
+// Sets angle_r, omega and separability of each plane from the rows. `axes`: two rows per plane.
 void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             const PooledMoments& pooled, const Matrix& axes,
                             PlaneSearchInput search, const RotationOptions& options,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "analysis/methods/profile_replicates.h"
+#include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -16,11 +17,11 @@ constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
 constexpr std::int64_t kLanes = 4;         // groups of texts counted side by side
 
 // One number per lane.
-using Scores = float __attribute__((vector_size(kLanes * sizeof(float))));
-using Counts = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
+using LaneScores = float __attribute__((vector_size(kLanes * sizeof(float))));
+using LaneCounts = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
 
-// A text sampled for a bin, with its range of eligible keys.
-struct ChosenText {
+// A text that was sampled for a bin of queries, and its range of eligible keys.
+struct SampledText {
   std::int64_t example = 0;
   KeyRange keys;
 };
@@ -46,12 +47,12 @@ class BinQueries {
                              [&](std::size_t group) { return count[group]; });
     std::vector<std::int64_t> next(count.size());  // (groups): column of the next query
     block_begin_ = {0};
-    others_.clear();
+    queries_outside_.clear();
     for (std::size_t lane = 0; lane < lanes(); ++lane) {
       const auto own = count[group_[lane]];
       if (lane % kLanes == 0) block_begin_.push_back(width() + kLanes * own);
       next[group_[lane]] = block_begin_[lane / kLanes] + static_cast<std::int64_t>(lane % kLanes);
-      others_.push_back(static_cast<std::int32_t>(size_ - own));
+      queries_outside_.push_back(static_cast<std::int32_t>(size_ - own));
     }
     const auto dim = as_index(queries.vectors.cols);
     const auto apart = stride();
@@ -77,23 +78,24 @@ class BinQueries {
   std::int64_t size() const { return size_; }
   std::int64_t width() const { return block_begin_.back(); }  // columns
   const float* columns() const { return columns_.data(); }    // (dim, stride)
-  std::int64_t stride() const { return width() + kNarrowPadding; }
+  std::int64_t stride() const { return width() + kFewColumnsPadding; }
   std::size_t lanes() const { return group_.size(); }
   // Returns the group of texts in a SIMD lane. Lanes beyond the last group have no queries.
   std::size_t group(std::size_t lane) const { return group_[lane]; }
   // Returns the number of queries outside the group of a SIMD lane.
-  std::int32_t others(std::size_t lane) const { return others_[lane]; }
-  // Counts queries with x > y by group into preferring (lanes); x, y: scores (width) of two keys.
-  void count_preferring(const float* x, const float* y, std::int32_t* preferring) const {
+  std::int32_t queries_outside(std::size_t lane) const { return queries_outside_[lane]; }
+  // Counts queries with score x > y by group of texts, into preferring (lanes). x and y (width):
+  // scores of two keys.
+  void count_preferences_by_group(const float* x, const float* y, std::int32_t* preferring) const {
     for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
-      Counts count = {};
+      LaneCounts count = {};
       for (auto c = block_begin_[block]; c < block_begin_[block + 1]; c += kLanes) {
-        Scores first, second;
-        std::memcpy(&first, x + c, sizeof(Scores));
-        std::memcpy(&second, y + c, sizeof(Scores));
+        LaneScores first, second;
+        std::memcpy(&first, x + c, sizeof(LaneScores));
+        std::memcpy(&second, y + c, sizeof(LaneScores));
         count -= first > second;  // true is -1
       }
-      std::memcpy(preferring, &count, sizeof(Counts));
+      std::memcpy(preferring, &count, sizeof(LaneCounts));
       preferring += kLanes;
     }
   }
@@ -101,9 +103,9 @@ class BinQueries {
  private:
   std::int64_t size_ = 0;
   std::vector<float> columns_;
-  std::vector<std::int64_t> block_begin_;  // (blocks + 1): first column of each block
-  std::vector<std::size_t> group_;         // (lanes): descending by number of queries
-  std::vector<std::int32_t> others_;       // (lanes)
+  std::vector<std::int64_t> block_begin_;      // (blocks + 1): first column of each block
+  std::vector<std::size_t> group_;             // (lanes): descending by number of queries
+  std::vector<std::int32_t> queries_outside_;  // (lanes)
 };
 
 // Sums over the texts sampled for one bin; `..._without`: sums with one group of texts left out.
@@ -117,11 +119,11 @@ struct BinSums {
   std::vector<double> gaussian_without;
 };
 
-class FreeProfile {
+class ModelFreeProfile {
  public:
   // `eligible`: keys before each bin.
-  FreeProfile(const ComputedProfile& source, const PlasticityOptions& options,
-              const EligibleKeys& eligible)
+  ModelFreeProfile(const ComputedProfile& source, const PlasticityOptions& options,
+                   const EligibleKeys& eligible)
       : source_(source),
         options_(options),
         eligible_(eligible),
@@ -137,7 +139,7 @@ class FreeProfile {
     queries_.load_bin(source_, bin);
     if (queries_.size() < 2) return sums;
     Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
-    for (const auto& text : choose_texts(static_cast<std::int64_t>(bin), random)) {
+    for (const auto& text : sample_texts(static_cast<std::int64_t>(bin), random)) {
       score(text, random);
       const auto own_group =
           as_index(source_.texts.group_of(source_.sorted.text[as_index(text.example)]));
@@ -157,7 +159,7 @@ class FreeProfile {
       sums.gaussian += weight * modelled;
       for (std::size_t lane = 0; lane < queries_.lanes(); ++lane) {
         const auto group = queries_.group(lane);
-        const auto rest = queries_.others(lane);
+        const auto rest = queries_.queries_outside(lane);
         if (group >= groups || group == own_group || rest < 2) continue;
         sums.weight_without[group] += weight;
         sums.free_without[group] += weight * plasticity(without_[lane], rest);
@@ -168,7 +170,7 @@ class FreeProfile {
   }
 
  private:
-  std::vector<ChosenText> choose_texts(std::int64_t point, Random& random) {
+  std::vector<SampledText> sample_texts(std::int64_t point, Random& random) {
     all_.clear();
     std::int64_t keys = 0;  // at most kKeysPerText of every text
     std::int64_t total = 0;
@@ -183,13 +185,13 @@ class FreeProfile {
     if (keys <= options_.free_keys) return all_;
     // Systematic sampling (fixed step, random start) covers all groups of texts evenly.
     const double step = static_cast<double>(keys) / static_cast<double>(options_.free_keys);
-    std::vector<ChosenText> chosen;
+    std::vector<SampledText> chosen;
     for (double at = step * random.uniform(); at < static_cast<double>(all_.size()); at += step)
       chosen.push_back(all_[static_cast<std::size_t>(at)]);
     return chosen;
   }
 
-  void score(const ChosenText& text, Random& random) {
+  void score(const SampledText& text, Random& random) {
     const auto count = text.keys.end - text.keys.begin;
     const auto dim = source_.keys.dim;
     const float* rows = source_.keys.row(text.keys.begin);
@@ -205,15 +207,15 @@ class FreeProfile {
       }
       rows = gathered_.data();
     }
-    scores_.resize(as_index(keys_ * queries_.width() + kNarrowPadding));
-    multiply_narrow(rows, keys_, dim, queries_.columns(), queries_.stride(), queries_.width(),
-                    scores_.data());
+    scores_.resize(as_index(keys_ * queries_.width() + kFewColumnsPadding));
+    multiply_few_columns(rows, keys_, dim, queries_.columns(), queries_.stride(), queries_.width(),
+                         scores_.data());
   }
 
   // Returns the sum of k (n - k) over all pairs of keys of a text, where k of the n queries prefer
   // the first key. Stores the leave-one-group-out sums in without_. Pairs of equal keys are counted
   // in equal_pairs_ instead, because no query prefers either key.
-  std::int64_t add_pairs() {
+  QKSCOPE_VECTORIZE_FOR_CPU std::int64_t add_pairs() {
     const auto n = queries_.size();
     const auto width = queries_.width();
     const auto lanes = queries_.lanes();
@@ -225,7 +227,7 @@ class FreeProfile {
       for (std::int64_t i = 0; i < j; ++i) {
         const float* const x = scores_.data() + i * width;
         const float* const y = scores_.data() + j * width;
-        queries_.count_preferring(x, y, preferring_.data());
+        queries_.count_preferences_by_group(x, y, preferring_.data());
         const auto prefer =
             std::accumulate(preferring_.begin(), preferring_.end(), std::int32_t{0});
         if (prefer == 0 && std::equal(x, x + width, y)) {
@@ -235,7 +237,7 @@ class FreeProfile {
         sum += prefer * (n - prefer);
         for (std::size_t lane = 0; lane < lanes; ++lane) {
           const auto rest = prefer - preferring_[lane];  // without the group's queries
-          without_[lane] += std::int64_t{rest} * (queries_.others(lane) - rest);
+          without_[lane] += std::int64_t{rest} * (queries_.queries_outside(lane) - rest);
         }
       }
     return sum;
@@ -253,7 +255,7 @@ class FreeProfile {
   std::vector<float> scores_;             // (keys, width), and padding behind the last row
   std::vector<std::int32_t> preferring_;  // (lanes): queries that prefer the first key
   std::vector<std::int64_t> without_;     // (lanes): leave-one-group-out sums of k (n - k)
-  std::vector<ChosenText> all_;           // texts with a pair of keys before the current bin
+  std::vector<SampledText> all_;          // texts with a pair of keys before the current bin
 };
 
 }  // namespace
@@ -268,7 +270,7 @@ void add_model_free_profile(const ComputedProfile& source, const PlasticityOptio
     for (const auto& bin : source.bins) points.add(bin.bin, bin.position, 0, 0);
     at_bins.emplace(source.sorted, points, options.sliding_window);
   }
-  FreeProfile profile(source, options, at_bins ? *at_bins : source.eligible);
+  ModelFreeProfile profile(source, options, at_bins ? *at_bins : source.eligible);
   auto& replicates = result.profile_without;
   replicates.free.assign(replicates.value.size(), kNan);
   std::size_t next = 0;  // point of the Gaussian profile

@@ -27,9 +27,9 @@ double entropy_of_weights(std::span<const double> weights) {
   return entropy;
 }
 
-// Largest root mean square of any dimension divided by the mean over dimensions, and the number of
-// dimensions above kMassive times that mean.
-void add_massive_columns(const std::string& side, const Matrix& second, GeometryResult& result) {
+// Adds columns about massive dimensions: the largest root mean square of a dimension divided by the
+// mean over dimensions, and the number of dimensions above kMassive times that mean.
+void add_massive_dimensions(const std::string& side, const Matrix& second, GeometryResult& result) {
   std::vector<double> rms;
   for (std::int64_t i = 0; i < second.rows; ++i) rms.push_back(std::sqrt(second(i, i)));
   const double mean = mean_of(rms);
@@ -83,8 +83,8 @@ double participation_rank(const Matrix& matrix) {
 
 }  // namespace
 
-MatrixRanks ranks_of_spectrum(std::vector<double> l) {
-  MatrixRanks ranks;
+EffectiveRanks effective_ranks(std::vector<double> l) {
+  EffectiveRanks ranks;
   if (l.empty() || !(l.front() > 0)) return ranks;
   const double least = kZeroEigenvalue * l.front();
   for (double& value : l) value = value < least ? 0 : value;
@@ -119,18 +119,20 @@ std::vector<double> product_spectrum(const Matrix& a, const Matrix& b) {
   return leading_eigenpairs(product, 0).values;
 }
 
-SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Moments> without) {
-  SideRanks side{ranks_of_spectrum(spectrum), static_cast<double>(spectrum.size())};
+CovarianceRanks covariance_ranks(const std::vector<double>& spectrum,
+                                 std::span<const Moments> without) {
+  CovarianceRanks side{effective_ranks(spectrum), static_cast<double>(spectrum.size())};
   for (const auto& others : without)
     side.participation_without.push_back(participation_rank(others.scatter));
   return side;
 }
 
-SideRanks ranks_of_side(const Moments& rows) {
-  return ranks_of_side(leading_eigenpairs(rows.scatter, 0).values, {});
+CovarianceRanks covariance_ranks(const Moments& rows) {
+  return covariance_ranks(leading_eigenpairs(rows.scatter, 0).values, {});
 }
 
-void add_rank_columns(const std::string& name, const SideRanks& side, GeometryResult& result) {
+void add_rank_columns(const std::string& name, const CovarianceRanks& side,
+                      GeometryResult& result) {
   const auto& without = side.participation_without;
   result.columns["rank_participation_" + name] = {side.ranks.participation,
                                                   jackknife_error(without), without};
@@ -143,14 +145,14 @@ void add_rank_columns(const std::string& name, const SideRanks& side, GeometryRe
 void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result) {
   const Matrix of_queries = second_moment(queries);
   const Matrix of_keys = second_moment(keys);
-  const MatrixRanks ranks = ranks_of_spectrum(product_spectrum(of_queries, of_keys));
+  const EffectiveRanks ranks = effective_ranks(product_spectrum(of_queries, of_keys));
   result.set("logit_rank_90", ranks.rank_90);
   result.set("logit_rank_participation", ranks.participation);
-  add_massive_columns("q", of_queries, result);
-  add_massive_columns("k", of_keys, result);
+  add_massive_dimensions("q", of_queries, result);
+  add_massive_dimensions("k", of_keys, result);
 }
 
-void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
+void add_frequency_columns(const RotaryMoments& queries, const RotaryMoments& keys,
                            const RotaryEmbedding& rope, GeometryResult& result) {
   const auto by_dimension = score_variance_by_dimension(queries.rows, keys.rows);
   const double variance = sum(by_dimension);

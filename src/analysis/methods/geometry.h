@@ -19,7 +19,7 @@ namespace qkscope {
 
 // ---- Ranks of a positive semidefinite matrix with eigenvalues l_1 >= l_2 >= ...
 
-struct MatrixRanks {
+struct EffectiveRanks {
   double participation = kNan;  // (sum l)^2 / sum l^2
   double entropy = kNan;        // exp(-sum p ln p) with p = l / sum l
   double rank_90 = kNan;        // smallest r with l_1 + ... + l_r >= 0.9 sum l
@@ -27,7 +27,7 @@ struct MatrixRanks {
 };
 
 // `eigenvalues` are descending; values below 1e-12 of the largest count as 0. NaN if all are 0.
-MatrixRanks ranks_of_spectrum(std::vector<double> eigenvalues);
+EffectiveRanks effective_ranks(std::vector<double> eigenvalues);
 
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
 
@@ -36,31 +36,33 @@ Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
 std::vector<double> product_spectrum(const Matrix& a, const Matrix& b);
 
 // Ranks of the covariance of a head's queries, keys or values.
-struct SideRanks {
-  MatrixRanks ranks;
+struct CovarianceRanks {
+  EffectiveRanks ranks;
   double dim = 0;
   std::vector<double> participation_without = {};  // (groups of texts, or empty)
 };
-SideRanks ranks_of_side(const Moments& rows);
-// Overload for a known eigenvalue spectrum of the scatter matrix and leave-one-group-out moments.
-SideRanks ranks_of_side(const std::vector<double>& spectrum, std::span<const Moments> without);
+CovarianceRanks covariance_ranks(const Moments& rows);
+// Computes the ranks from the eigenvalue spectrum of a scatter matrix, and their jackknife
+// replicates from leave-one-group-out moments.
+CovarianceRanks covariance_ranks(const std::vector<double>& spectrum,
+                                 std::span<const Moments> without);
 
 // Adds the rank and entropy columns rank_participation_NAME ... entropy_top_NAME.
-void add_rank_columns(const std::string& name, const SideRanks& side, GeometryResult& result);
+void add_rank_columns(const std::string& name, const CovarianceRanks& side, GeometryResult& result);
 
-// Adds logit_rank_NAME and massive_SIDE, computed from the vectors that enter the dot product.
+// Adds logit_rank_NAME and massive_SIDE, for queries and keys as they enter the dot product.
 void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result);
 
 // ---- Use of RoPE frequencies, computed from vectors before RoPE
 
 // Moments of the queries or keys, and the mean length of each rotary pair.
-struct RotarySide {
+struct RotaryMoments {
   const Moments& rows;
   std::span<const double> pair_abs;  // (pairs): mean of |z_p|
 };
 
-// Adds result.pairs, and the columns concentration_SIDE and frequency_use_NAME.
-void add_frequency_columns(const RotarySide& queries, const RotarySide& keys,
+// Fills result.pairs, and adds the columns concentration_SIDE and frequency_use_NAME.
+void add_frequency_columns(const RotaryMoments& queries, const RotaryMoments& keys,
                            const RotaryEmbedding& rope, GeometryResult& result);
 
 // Returns S(D) for D in [0, distances): the score of the mean query and the mean key (before RoPE)

@@ -41,8 +41,8 @@ Matrix active_projection(const HeadReport& head) {
   return sum;
 }
 
-// Fraction of the variance of the remaining rows in planes that rotate with position. The sum of
-// a^T S a over the axes a equals the elementwise product of scatter S and projection, summed up.
+// Fraction of the variance of the remaining rows in planes that rotate with position: the sum of
+// a^T S a over the axes a is the sum of the elementwise product of scatter S and projection.
 void active_variance_without_group(const RotationResult& all, const Matrix& projection,
                                    const PooledMoments& pooled, RotationResult& result) {
   if (std::isnan(all.active_variance) || result.b.empty()) return;
@@ -52,7 +52,7 @@ void active_variance_without_group(const RotationResult& all, const Matrix& proj
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
 }
 
-// Leave-one-group-out means of the profile; fields that need individual rows are NaN.
+// Returns the profile means with one group of texts left out; all other fields are NaN.
 PlasticityResult plasticity_without_group(const PlasticityResult& all, int group) {
   PlasticityResult result;
   ProfileMeans free;
@@ -62,7 +62,7 @@ PlasticityResult plasticity_without_group(const PlasticityResult& all, int group
   return result;
 }
 
-// Returns the geometry with one group of texts left out, for columns with jackknife replicates.
+// Returns the geometry columns with one group of texts left out, where replicates exist.
 GeometryResult geometry_without_group(const GeometryResult& all, std::size_t group) {
   GeometryResult result;
   for (const auto& [column, value] : all.columns)

@@ -16,9 +16,9 @@ double jackknife_error(std::span<const double> without);
 std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows);
 
 // Returns the jackknife replicates of `head`, computed from leave-one-group-out moments: first
-// component, a, b and the numbers along them, and the means of the plasticity profile. The
-// discriminant and the active planes come from the fit to all texts; only accuracy and variance are
-// recomputed. Numbers that need rows are NaN, and so are all numbers of a replicate without rows.
+// component, axes a and b, statistics along them, and means of the plasticity profile. Discriminant
+// and active planes are fitted to all texts; only accuracy and variance are recomputed. Statistics
+// that need individual rows are NaN, and all are NaN for a replicate without rows.
 std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
                                              std::span<const Moments> queries,
                                              std::span<const Moments> keys,

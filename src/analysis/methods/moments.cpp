@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -109,12 +110,13 @@ TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64
   return sums;
 }
 
-Moments moments_without_group(const Moments& all, const TextGroupSums& group) {
+QKSCOPE_VECTORIZE_FOR_CPU Moments moments_without_group(const Moments& all,
+                                                        const TextGroupSums& group) {
   Moments rest;
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
   const auto left = static_cast<double>(rest.count);
-  // `moved`: how far the mean moves when the group is left out.
+  // `moved`: shift of the mean when the group is left out.
   std::vector<double> moved = group.sum;
   for (double& x : moved) x /= -left;
   const double moved_position = -group.position_sum / left;
@@ -159,7 +161,7 @@ std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& 
   return sums;
 }
 
-PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
+QKSCOPE_VECTORIZE_FOR_CPU PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = as_index(queries.dim());
   const auto nq = static_cast<double>(queries.size());

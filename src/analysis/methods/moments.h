@@ -94,7 +94,7 @@ GroupedRows make_grouped_rows(const RowsView& rows, const TextGroups& texts);
 
 // Returns the sums over the given rows.
 TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64_t> members);
-// Returns the moments of the rows outside the group.
+// Returns the moments of all rows except those of one group of texts.
 Moments moments_without_group(const Moments& all, const TextGroupSums& group);
 
 // Writes rows [begin, end) minus the mean to `out` (end - begin, dim). Rows stay in float32 and are

@@ -11,11 +11,12 @@
 namespace qkscope {
 namespace {
 
-// With fewer rows per dimension, positions are shuffled explicitly. With more rows, the cross
+// Below this number of rows per dimension, positions are shuffled explicitly. Above it, the cross
 // scatter of shuffled positions is drawn from its limiting normal distribution.
 constexpr std::int64_t kRowsPerDimension = 4;
 
-// Sum of centred row * (shuffled position - mean) for each draw, shape (draws, dim).
+// Returns the cross scatter of the rows with shuffled positions, sum of centred row * (shuffled
+// position - mean), for each draw; shape (draws, dim).
 Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
   const auto order = rows_by_position(rows.source);
   Matrix vectors(rows.size(), rows.dim());
@@ -33,9 +34,9 @@ Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Rando
   return multiply(times, vectors);
 }
 
-// Cross scatter for many rows. Shuffled positions are a vector of fixed length with uniformly
-// random direction in n - 1 dimensions. Its products with the columns of the centred rows are L z /
-// |g|, with L L^T the scatter and z the first elements of a standard normal vector g.
+// Draws the cross scatter for many rows. Shuffled positions are a vector of fixed length with
+// uniformly random direction in n - 1 dimensions. Its products with the columns of the centred rows
+// are L z / |g|, with L L^T the scatter and z the first elements of a standard normal vector g.
 Matrix normal_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
   Matrix z(draws, rows.dim());
   random.fill_normal(z.data);
@@ -66,7 +67,7 @@ std::vector<double> variances_along_lines(const Matrix& lines, const Matrix& sca
   return result;
 }
 
-// Mean of |r| over permutations, and the p-value of the observed |r|.
+// Mean of |r| over permutations, and the permutation p value of the observed |r|.
 class PermutationNull {
  public:
   explicit PermutationNull(double observed) : observed_(std::fabs(observed)) {}
@@ -94,7 +95,7 @@ class PermutationNull {
 
 }  // namespace
 
-PositionNull sample_shuffled_positions(const CentredRows& queries, const CentredRows& keys,
+PositionNull permutation_null_of_drift(const CentredRows& queries, const CentredRows& keys,
                                        const PooledMoments& pooled, const RotationResult& observed,
                                        const RotationOptions& options) {
   if (options.null_draws <= 0) return {};

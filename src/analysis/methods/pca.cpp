@@ -23,7 +23,8 @@ Projection project_moments(const Moments& rows, std::span<const double> directio
           dot(rows.cross_scatter, direction)};
 }
 
-// The correlation is NaN for a direction whose variance is only rounding error.
+// Correlates a projection of the rows with their positions. The correlation is NaN if the variance
+// along the direction is only rounding error.
 Correlation correlate_with_position(const Moments& rows, const Projection& projection) {
   const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
   return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
@@ -50,15 +51,16 @@ void flip_component_sign(PcaComponent& component) {
 }
 
 // Projections of queries and keys on a direction.
-struct SideProjections {
+struct QueryKeyProjections {
   Projection q;
   Projection k;
 
-  SideProjections(const Moments& queries, const Moments& keys, std::span<const double> direction)
+  QueryKeyProjections(const Moments& queries, const Moments& keys,
+                      std::span<const double> direction)
       : q(project_moments(queries, direction)), k(project_moments(keys, direction)) {}
 };
 
-PcaComponent component_along(std::vector<double> direction, const SideProjections& along,
+PcaComponent component_along(std::vector<double> direction, const QueryKeyProjections& along,
                              const Moments& queries, const Moments& keys,
                              const PcaOptions& options) {
   PcaComponent component;
@@ -69,9 +71,10 @@ PcaComponent component_along(std::vector<double> direction, const SideProjection
   return component;
 }
 
-// `along`: projections on the first component before its sign was fixed.
+// Sets the means, the slopes over position and the Fisher ratio along the first component. `along`:
+// projections on the first component.
 void describe_first_component(const Moments& queries, const Moments& keys,
-                              const PooledMoments& pooled, const SideProjections& along,
+                              const PooledMoments& pooled, const QueryKeyProjections& along,
                               PcaResult& result) {
   const auto& direction = result.components.front().direction;
   const auto centre = dot(pooled.mean, direction);
@@ -85,8 +88,8 @@ void describe_first_component(const Moments& queries, const Moments& keys,
   result.fisher = apart * apart / within;
 }
 
-// Counts all rows and the rows on the correct side of the threshold along `line`, by group of texts
-// (a single group if `texts` is null). `side` is 1 for queries and -1 for keys.
+// Counts all rows, and the rows on the correct side of the threshold along `line`, by group of
+// texts (a single group if `texts` is null). `side` is 1 for queries and -1 for keys.
 void count_correct(const CentredRows& rows, std::span<const double> line, double threshold,
                    double side, const TextGroups* texts, PcaResult& result) {
   const auto along = project_centred(rows, line);
@@ -216,7 +219,7 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
     result.explained_variance.push_back(std::max(0.0, value) / total);
   for (std::int64_t i = 0; i < kept; ++i) {
     std::vector<double> direction(eigen.vectors.row(i), eigen.vectors.row(i + 1));
-    const SideProjections along(queries, keys, direction);
+    const QueryKeyProjections along(queries, keys, direction);
     auto component = component_along(std::move(direction), along, queries, keys, options);
     component.explained_variance = result.explained_variance[as_index(i)];
     result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
@@ -240,7 +243,7 @@ PcaResult find_first_component(const Moments& queries, const Moments& keys,
                                const PooledMoments& pooled, std::span<const double> near,
                                const PcaOptions& options) {
   auto direction = top_eigenvector(pooled.scatter, near);
-  const SideProjections along(queries, keys, direction);
+  const QueryKeyProjections along(queries, keys, direction);
   const double apart = dot(pooled.delta, direction);
   auto component = component_along(std::move(direction), along, queries, keys, options);
   component.explained_variance =
@@ -268,12 +271,12 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
   result.r_k_axis = pooled_correlation(k, result.r_k_axis_without);
 }
 
-SidePca separate_pca(const Moments& rows, int components) {
+QueryOrKeyPca separate_pca(const Moments& rows, int components) {
   const auto kept = std::min<std::int64_t>(components, rows.scatter.rows);
   const Eigenpairs eigen = leading_eigenpairs(rows.scatter, kept);
   double total = 0;
   for (const double value : eigen.values) total += std::max(0.0, value);
-  SidePca result{{}, eigen.values};
+  QueryOrKeyPca result{{}, eigen.values};
   for (std::int64_t i = 0; i < kept; ++i) {
     const std::span<const double> direction(eigen.vectors.row(i), as_index(eigen.vectors.cols));
     SideComponent component;

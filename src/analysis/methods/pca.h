@@ -6,10 +6,11 @@
 
 namespace qkscope {
 
-// Full PCA from moments. qk_accuracy is NaN, because it needs individual rows.
+// PCA of queries and keys together, from moments. qk_accuracy is NaN without individual rows.
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                            const PcaOptions& options);
-// Full PCA from the rows. With `texts`, qk_rows and qk_right are counted by group of texts.
+// PCA of queries and keys together, from rows. If `texts` is not null, qk_rows and qk_right are
+// counted by group of texts.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts = nullptr);
@@ -30,10 +31,10 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
 
 // PCA of the queries or of the keys alone. The sign of each component makes its coordinate of
 // largest magnitude positive.
-struct SidePca {
+struct QueryOrKeyPca {
   std::vector<SideComponent> components;
   std::vector<double> spectrum;  // (dim): eigenvalues of the scatter, descending
 };
-SidePca separate_pca(const Moments& rows, int components);
+QueryOrKeyPca separate_pca(const Moments& rows, int components);
 
 }  // namespace qkscope

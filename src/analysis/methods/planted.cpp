@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-// If every position is kept with equal probability, gaps between kept positions are geometric.
+// Keeps each position with equal probability: gaps between kept positions are geometric.
 std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random& random) {
   std::vector<std::int32_t> positions;
   const double keep = options.rows_per_bucket / options.bucket_size;

@@ -52,7 +52,7 @@ void set_component_weights(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
-// Adds one profile point per bin; NaN in bins with too few queries for a fit.
+// Adds one point per bin to the plasticity profile; NaN in bins with too few queries for a fit.
 void add_profile_points(std::span<const QueryBin> bins, const QueryPoints& points,
                         const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
@@ -69,7 +69,7 @@ void add_profile_points(std::span<const QueryBin> bins, const QueryPoints& point
   }
 }
 
-// Returns keys sorted by text and profile bin. Skips the sort if they are already in this order.
+// Returns the keys sorted by text and profile bin; no sort if `by_bucket` has this order already.
 SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;

@@ -25,12 +25,12 @@ struct FittedQueries {
   const CentredRows* rows = nullptr;    // null: no ap_free and no replicates
 };
 
-// Full analysis: compares the query model with the keys of a capture.
+// Runs the full plasticity analysis: compares the query model with the keys of a capture.
 PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
                                                 const CentredRows& keys,
                                                 const PlasticityOptions& options);
 
-// Fits the query model and runs the full analysis. `signs`: key_mean_signs() of the keys.
+// Fits the query model and runs the full analysis. `signs`: result of key_mean_signs(keys).
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       std::vector<double> signs, const PlasticityOptions& options);
 

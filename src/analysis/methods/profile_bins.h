@@ -16,7 +16,7 @@ struct ProfileGrid {
   int bins = 0;              // of equal width; 0: the capture's buckets are the bins
   std::int64_t context = 0;  // tokens
 
-  // Returns the bin of a position. Requires bins of equal width.
+  // Returns the bin of a position. Must be called only if the bins have equal width.
   std::int32_t bin_of_position(std::int64_t position) const {
     return static_cast<std::int32_t>(position * bins / context);
   }

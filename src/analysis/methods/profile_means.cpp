@@ -39,7 +39,7 @@ struct ProfileBinsMean {
   std::int64_t bins = 0;
 };
 
-// Returns the mean over the bins with centres in [low, high).
+// Returns the mean over the profile bins with centres in [low, high).
 ProfileBinsMean mean_over_bins_between(std::span<const ProfilePoint> points,
                                        std::span<const double> values, double low, double high) {
   double sum = 0;
@@ -80,8 +80,8 @@ ProfileMeans compute_profile_means(const PlasticityResult& result, std::span<con
   return means;
 }
 
-// Jackknife standard error of a statistic: of(values, group) computes it from the profile's values
-// with that group of texts left out.
+// Returns the jackknife standard error of a statistic of the profile. of(values, group) computes
+// the statistic from the values of the profile without that group of texts.
 template <typename Of>
 double jackknife_error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
   const auto& replicates = profile_replicates_of(result, kind);

@@ -22,7 +22,7 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
 }
 
 // Query models with mean alpha + beta t and constant variance, at the mean position t of each bin
-// or bucket. `number` is the member that holds its number. z scores are linear in t, so
+// or bucket. `number`: member with the number of a bin or bucket. z scores are linear in t, so
 // interpolating between two columns is exact.
 template <typename Bins, typename Number>
 QueryModelsAtPoints linear_models(const LinearQueryModel& model, const Bins& bins, Number number) {
@@ -66,9 +66,9 @@ QueryModelsAtPoints query_models_of_buckets(const LinearQueryModel& model,
 
 // Means and variances of the buckets, interpolated between their mean positions. Drift within a
 // bucket is subtracted from its variance along the drift axis.
-QueryModelsAtPoints interpolated_buckets(const LinearQueryModel& model,
-                                         std::span<const QueryBin> bins,
-                                         const BucketRanges& buckets) {
+QueryModelsAtPoints interpolated_bucket_models(const LinearQueryModel& model,
+                                               std::span<const QueryBin> bins,
+                                               const BucketRanges& buckets) {
   QueryModelsAtPoints side;
   std::vector<double> position;
   for (const auto& bucket : model.buckets) {
@@ -120,7 +120,7 @@ LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const Bucket
   return knots;
 }
 
-std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
+std::vector<FitWindow> local_fit_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (std::size_t k = 0; k < knots.position.size(); ++k)
     windows.push_back(
@@ -128,7 +128,7 @@ std::vector<FitWindow> local_windows(const LocalFitKnots& knots, const SortedQue
   return windows;
 }
 
-// Returns a window of the rows for which `matches` returns true, with equal weights.
+// Returns a fit window with equal weights over the rows for which `matches` returns true.
 template <typename Matches>
 FitWindow matching_rows_window(const SortedQueries& queries, double centre, int degree,
                                const Matches& matches) {
@@ -138,7 +138,7 @@ FitWindow matching_rows_window(const SortedQueries& queries, double centre, int 
   return uniform_fit_window(std::move(rows), centre, degree);
 }
 
-// Copies means and variances of the fits into the columns.
+// Copies the means and variances of the fits into the Gaussian query models, one per column.
 void copy_fits(const WindowFits& fits, const SortedQueries& queries, QueryGaussians& columns) {
   columns.mean = fits.mean;
   columns.variance = fits.variance;
@@ -146,8 +146,8 @@ void copy_fits(const WindowFits& fits, const SortedQueries& queries, QueryGaussi
     add_scaled(1, queries.mean, {columns.mean.row(c), queries.mean.size()});
 }
 
-std::vector<FitWindow> bin_windows(std::span<const QueryBin> bins, const SortedQueries& queries,
-                                   QueryPoints& points) {
+std::vector<FitWindow> bin_fit_windows(std::span<const QueryBin> bins, const SortedQueries& queries,
+                                       QueryPoints& points) {
   std::vector<FitWindow> windows;
   for (std::size_t b = 0; b < bins.size(); ++b) {
     if (bins[b].queries < 2) continue;
@@ -157,7 +157,8 @@ std::vector<FitWindow> bin_windows(std::span<const QueryBin> bins, const SortedQ
   return windows;
 }
 
-std::vector<FitWindow> bucket_windows(const LinearQueryModel& model, const SortedQueries& queries) {
+std::vector<FitWindow> bucket_fit_windows(const LinearQueryModel& model,
+                                          const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (const auto& bucket : model.buckets)
     if (!bucket.variance.empty())
@@ -168,7 +169,8 @@ std::vector<FitWindow> bucket_windows(const LinearQueryModel& model, const Sorte
 }
 
 // Returns windows for straight-line fits to all rows, evaluated at the given positions.
-std::vector<FitWindow> line_windows(std::span<const double> centres, const SortedQueries& queries) {
+std::vector<FitWindow> line_fit_windows(std::span<const double> centres,
+                                        const SortedQueries& queries) {
   std::vector<FitWindow> windows;
   for (const double centre : centres)
     windows.push_back(matching_rows_window(queries, centre, 1, [](std::size_t) { return true; }));
@@ -239,14 +241,14 @@ QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
   if (kind == ModelKind::linear) result.side = linear_models(model, bins, &QueryBin::bin);
   if (kind == ModelKind::bucket) result.side = query_models_of_buckets(model, bins);
   if (queries == nullptr) {
-    if (kind == ModelKind::local) result.side = interpolated_buckets(model, bins, buckets);
+    if (kind == ModelKind::local) result.side = interpolated_bucket_models(model, bins, buckets);
     return result;
   }
   const auto fit = [&](std::span<const FitWindow> windows) {
     return GroupedFits(queries->vectors, queries->position, queries->group, groups, windows);
   };
   result.knots = place_local_fit_knots(bins, buckets);
-  auto windows = local_windows(result.knots, *queries);
+  auto windows = local_fit_windows(result.knots, *queries);
   result.fits.emplace(fit(windows));
   const WindowFits local = result.fits->fits_without_group(-1);
   result.slope = local.slope;
@@ -259,14 +261,14 @@ QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
                              result.knots.fraction[i]);
   } else {
     windows =
-        kind == ModelKind::bin ? bin_windows(bins, *queries, result.side.points)
+        kind == ModelKind::bin ? bin_fit_windows(bins, *queries, result.side.points)
         : kind == ModelKind::bucket
-            ? bucket_windows(model, *queries)
-            : line_windows(std::vector{bins.front().position, bins.back().position}, *queries);
+            ? bucket_fit_windows(model, *queries)
+            : line_fit_windows(std::vector{bins.front().position, bins.back().position}, *queries);
     result.fits.emplace(fit(windows));
     if (kind == ModelKind::bin) copy_fits(result.fits->fits_without_group(-1), *queries, columns);
     if (kind == ModelKind::bucket)
-      result.line.emplace(fit(line_windows(project(windows, &FitWindow::centre), *queries)));
+      result.line.emplace(fit(line_fit_windows(project(windows, &FitWindow::centre), *queries)));
   }
   if (options.covariance == PlasticityOptions::Covariance::full)
     add_covariances(*queries, windows, *result.fits, columns);

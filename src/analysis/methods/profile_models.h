@@ -44,7 +44,7 @@ struct QueryModelPerBin {
   Matrix slope;                     // (knots, dim): slopes of the local fits; empty without rows
   LocalFitKnots knots;
 
-  // Fits of the columns with one group of texts left out; -1 uses all texts.
+  // Returns the fits of all columns without one group of texts; -1 includes all texts.
   WindowFits fits_without_group(int group) const;
 };
 

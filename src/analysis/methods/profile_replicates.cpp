@@ -5,6 +5,7 @@
 #include <numbers>
 #include <vector>
 
+#include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
@@ -29,7 +30,7 @@ class GradientSampler {
   GradientSampler(const ComputedProfile& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
-  Gradient at(std::int64_t point) const {
+  QKSCOPE_VECTORIZE_FOR_CPU Gradient at(std::int64_t point) const {
     const auto dim = as_index(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
     const std::vector<double> mean = between(columns.mean, point);
@@ -71,7 +72,7 @@ class GradientSampler {
     return gradient;
   }
 
-  // Interpolates column parameters (columns, dim) linearly at the position of the point.
+  // Interpolates parameters of the query models, shape (columns, dim), at a query point.
   std::vector<double> between(const Matrix& columns, std::int64_t point) const {
     const auto at = as_index(point);
     const auto column = points_.column[at];
@@ -92,7 +93,8 @@ class GradientSampler {
     for (std::size_t j = 0; j < dim; j += kLine) __builtin_prefetch(key + j);
   }
 
-  // Returns replicate_pairs pairs at even steps from a random start, or all if there are fewer.
+  // Returns a systematic sample of replicate_pairs pairs, at equal steps from a random start, or
+  // all pairs if there are fewer.
   std::vector<KeyPair> sample(std::int64_t point) const {
     std::vector<KeyPair> pairs;
     std::int64_t total = 0;

@@ -9,8 +9,8 @@
 
 namespace qkscope {
 
-// Pair p is rotated by position * inv_freq[p] radians. Dimensions outside the pairs are not
-// rotated. A layer without RoPE has no pairs.
+// Dimension pair p of a vector is rotated by position * inv_freq[p] radians. Dimensions outside the
+// pairs are not rotated. A layer without RoPE has no pairs.
 struct RotaryEmbedding {
   std::vector<double> inv_freq;   // (pairs), in the order of the pairs
   bool interleaved = false;       // pair p is (2p, 2p + 1) instead of (p, p + pairs)

@@ -61,7 +61,8 @@ std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const doub
   return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
 }
 
-// `near`: initial vector for the eigensolver, from a head with nearly the same rows; may be empty.
+// Returns the unit vector b that separates queries from keys. `near`: initial vector for the
+// eigensolver, from a head with nearly the same rows; may be empty.
 std::vector<double> separation_direction(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled, std::span<const double> a,
                                          RotationOptions::Separation how,
@@ -118,8 +119,8 @@ void describe_separation_axis(const Moments& queries, const Moments& keys,
   result.content_var_b = (q + k) / static_cast<double>(pooled.count);
 }
 
-// Largest |correlation| of position with the separation axis b or an axis of the complement. Skips
-// b if its variance is only rounding error.
+// Largest |correlation| of position with the separation axis b or an axis of the orthogonal
+// complement of a and b. Skips b if its variance is only rounding error.
 double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
                             const OrthogonalComplement& complement) {
   const double variance = quadratic_form(pooled.scatter, b);
@@ -134,16 +135,18 @@ FrequencyBand frequency_band(const RotationOptions& options) {
   return {*low, std::max(*high, *low * (1 + 1e-9))};
 }
 
-// Returns an OrthogonalComplement with two axes for each of max(1, options.pairs) planes.
+// Finds the orthogonal complement of the axes a and b, with two axes for each of max(1,
+// options.pairs) planes.
 OrthogonalComplement find_complement(const PooledMoments& pooled, const RotationResult& result,
                                      const RotationOptions& options) {
   return orthogonal_complement(pooled, result.a, result.b,
                                2 * std::max<std::int64_t>(1, options.pairs));
 }
 
-// Fills the fields of the complement that are computed from moments alone.
-void describe_complement(const PooledMoments& pooled, const OrthogonalComplement& complement,
-                         const RotationOptions& options, RotationResult& result) {
+// Fills the fields about the orthogonal complement of the axes a and b that are computed from
+// moments alone.
+void set_complement_statistics(const PooledMoments& pooled, const OrthogonalComplement& complement,
+                               const RotationOptions& options, RotationResult& result) {
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
   if (complement.axes.rows >= 2) {
     result.c0.assign(complement.axes.row(0), complement.axes.row(1));
@@ -152,7 +155,7 @@ void describe_complement(const PooledMoments& pooled, const OrthogonalComplement
   result.complement = complement_planes(pooled, complement, options);
 }
 
-// Sums the variance of the active planes (those that rotate with position) and keeps their axes.
+// Sums the variance of the active planes (planes that rotate with position) and stores their axes.
 void sum_active_plane_variance(const OrthogonalComplement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;
@@ -216,7 +219,7 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
                                      const PooledMoments& pooled, const RotationOptions& options) {
   auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty() || result.b.empty()) return result;
-  describe_complement(pooled, find_complement(pooled, result, options), options, result);
+  set_complement_statistics(pooled, find_complement(pooled, result, options), options, result);
   return result;
 }
 
@@ -225,7 +228,7 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
                                RotationWorkspace* memory) {
   auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty()) return result;
-  result.null = sample_shuffled_positions(queries, keys, pooled, result, options);
+  result.null = permutation_null_of_drift(queries, keys, pooled, result, options);
   std::vector<std::int32_t> positions(queries.source.position.begin(),
                                       queries.source.position.end());
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
@@ -235,7 +238,7 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   OrthogonalComplement complement;
   if (!result.b.empty()) {
     complement = find_complement(pooled, result, options);
-    describe_complement(pooled, complement, options, result);
+    set_complement_statistics(pooled, complement, options, result);
   }
   Matrix axes(2 * std::ssize(result.complement), complement.axes.cols);  // of the planes
   std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());

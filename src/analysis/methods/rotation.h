@@ -13,8 +13,8 @@
 
 namespace qkscope {
 
-// Finds drift axis a, separation axis b and results along them from moments; no complement,
-// frequencies or permutation test. `near_b`: initial vector for b, from a similar head.
+// Finds drift axis a, separation axis b and results along them from moments; no orthogonal
+// complement, frequencies or permutation test. `near_b`: initial vector for b, from a similar head.
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,
@@ -29,7 +29,7 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 // in many dimensions correlate with position by chance. Each of options.null_draws draws shuffles
 // the positions of queries and of keys separately and refits the axis. The result depends on
 // options.seed, not on row order.
-PositionNull sample_shuffled_positions(const CentredRows& queries, const CentredRows& keys,
+PositionNull permutation_null_of_drift(const CentredRows& queries, const CentredRows& keys,
                                        const PooledMoments& pooled, const RotationResult& observed,
                                        const RotationOptions& options);
 // Buffers of the plane search, reused between heads, and tables that depend only on positions,
@@ -47,7 +47,7 @@ class RotationWorkspace {
   std::optional<FrequencySearch> search_;
 };
 
-// Full analysis from rows. `memory` provides reusable buffers; may be null.
+// Runs the full analysis on the rows. `memory`: reusable buffers, or null.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
                                RotationWorkspace* memory = nullptr);

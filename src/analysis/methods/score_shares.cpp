@@ -18,7 +18,7 @@ namespace qkscope {
 namespace {
 
 // A query and the keys that it attends to: earlier keys of the same text within the window.
-struct QueryKeys {
+struct QueryKeyRange {
   std::size_t query = 0;  // row of the queries
   std::size_t first = 0;  // keys [first, last) in sorted order
   std::size_t last = 0;
@@ -31,7 +31,7 @@ struct QueryKeys {
 // and position.
 struct AttendedKeys {
   std::vector<std::size_t> keys;
-  std::vector<QueryKeys> queries;
+  std::vector<QueryKeyRange> queries;
 };
 
 AttendedKeys attended_keys(const DotProductRows& rows) {
@@ -71,13 +71,13 @@ std::size_t distance_bin(std::int64_t distance) {
 }
 
 // Number, sum and sum of squares of the scores at one level of a factor (analysis of variance).
-struct LevelSums {
+struct FactorLevelSums {
   double n = 0;
   double sum = 0;
   double square = 0;
 
-  void add(double score) { *this += LevelSums{1, score, score * score}; }
-  void operator+=(const LevelSums& other) {
+  void add(double score) { *this += FactorLevelSums{1, score, score * score}; }
+  void operator+=(const FactorLevelSums& other) {
     n += other.n;
     sum += other.sum;
     square += other.square;
@@ -96,12 +96,12 @@ struct ScoredPairs {
 };
 
 // One-way analysis of variance of the scores, by group of texts.
-class OneWayVariance {
+class OneWayAnova {
  public:
-  // Sums are kept for each (level, group of texts). All pairs of a level are in the same group if
-  // the factor is `nested`, as for keys.
-  OneWayVariance(const ScoredPairs& pairs, const std::vector<std::size_t>& level, int groups,
-                 bool nested)
+  // Keeps sums for each (level, group of texts). If the factor is `nested`, all pairs of one level
+  // belong to the same group of texts (as for keys), and sums are kept for each level only.
+  OneWayAnova(const ScoredPairs& pairs, const std::vector<std::size_t>& level, int groups,
+              bool nested)
       : groups_(as_index(groups)), total_(groups_), within_(groups_), used_(groups_) {
     const auto levels = std::ranges::max(level) + 1;
     cells_.resize(nested ? levels : levels * groups_);
@@ -123,7 +123,7 @@ class OneWayVariance {
   // Omega squared: (SS_between - (levels - 1) MS_within) / (SS_total + MS_within). Leaves out the
   // pairs of one group of texts; -1 uses all pairs.
   double omega_squared(int without) const {
-    LevelSums all;
+    FactorLevelSums all;
     double within = 0;
     double used = 0;
     for (std::size_t group = 0; group < groups_; ++group) {
@@ -133,7 +133,7 @@ class OneWayVariance {
       used += used_[group];
     }
     for (std::size_t begin = 0; begin < cells_.size(); begin += groups_) {
-      LevelSums level;
+      FactorLevelSums level;
       for (std::size_t group = 0; group < groups_; ++group)
         if (static_cast<int>(group) != without) level += cells_[begin + group];
       within += level.sum_of_squares_around_mean();
@@ -147,13 +147,13 @@ class OneWayVariance {
 
  private:
   std::size_t groups_;
-  std::vector<LevelSums> total_;  // (groups)
-  std::vector<double> within_;    // (groups): sum of squares within levels, of a nested factor
-  std::vector<double> used_;      // (groups): levels with pairs, of a nested factor
-  std::vector<LevelSums> cells_;  // (levels, groups) of a factor that is not nested
+  std::vector<FactorLevelSums> total_;  // (groups)
+  std::vector<double> within_;  // (groups): sum of squares within levels, of a nested factor
+  std::vector<double> used_;    // (groups): levels with pairs, of a nested factor
+  std::vector<FactorLevelSums> cells_;  // (levels, groups) of a factor that is not nested
 };
 
-// Returns the positions of the keys in sorted order, shuffled within each text.
+// Returns the positions of the keys in sorted order, permuted at random within each text.
 std::vector<std::int64_t> permuted_positions(const RowsView& keys,
                                              const std::vector<std::size_t>& order,
                                              Random& random) {
@@ -186,8 +186,8 @@ std::vector<std::uint64_t> sample_ascending_integers(std::uint64_t draws, std::u
   return drawn;
 }
 
-// Samples (query, attended key) pairs with replacement. Takes every pair once if there are at most
-// `draws`.
+// Samples (query, attended key) pairs with replacement. If there are at most `draws` pairs, takes
+// every pair once instead.
 ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attended,
                          std::uint64_t draws, Random& random) {
   const auto& keys = attended.keys;
@@ -240,11 +240,12 @@ struct WithinQuerySums {
   }
 };
 
-// What a swap leaves as it was.
-enum FactorKeptBySwap { kContent, kPosition, kNeither, kKeptKinds };
-using SwapSums = std::array<WithinQuerySums, kKeptKinds>;
+// The factor of a key's score, content or position, that a swap of two keys leaves unchanged.
+enum FactorKeptBySwap { kContent, kPosition, kNeither, kKeptFactors };
+using SwapSums = std::array<WithinQuerySums, kKeptFactors>;
 
-// Scores of one query if the content of key i were at the position of key j: (content, position).
+// Returns the scores of one query, shape (content, position): element (i, j) is the score if the
+// content of key i were at the position of key j.
 Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& rope,
                             std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
@@ -268,9 +269,9 @@ void shuffle(std::span<std::size_t> values, Random& random) {
 }
 
 // Adds the scores before and after swapping contents or positions of keys 2i and 2i + 1 in random
-// pairings. The two directions of a swap are centred separately, so that no two scores share a key
-// and independent scores have mean 0.
-void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
+// pairings. The two keys of a pair are centred separately, so that no two scores of a sum share a
+// key and independent scores have mean 0.
+void add_swap_correlations(const Matrix& score, Random& random, SwapSums& sums) {
   std::vector<std::size_t> order(as_index(score.rows));
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto at = [&](std::size_t content, std::size_t position) {
@@ -281,7 +282,7 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
     shuffle(order, random);
     for (const std::size_t side : {0, 1}) {
       std::vector<double> before;
-      std::array<std::vector<double>, kKeptKinds> after;
+      std::array<std::vector<double>, kKeptFactors> after;
       for (std::size_t i = 0; i + 1 < order.size(); i += 2) {
         const auto own = i + side;
         const auto other = i + 1 - side;
@@ -290,13 +291,12 @@ void add_swaps(const Matrix& score, Random& random, SwapSums& sums) {
         after[kPosition].push_back(at(other, own));
         after[kNeither].push_back(at(other, (other + 2) % order.size()));
       }
-      for (std::size_t kind = 0; kind < kKeptKinds; ++kind) sums[kind].add(before, after[kind]);
+      for (std::size_t kind = 0; kind < kKeptFactors; ++kind) sums[kind].add(before, after[kind]);
     }
   }
 }
 
-// Returns the within-query correlation without the texts of group `without`, or of all texts if it
-// is -1.
+// Returns the within-query correlation without the texts of group `without`; -1 includes all texts.
 double swap_correlation(const std::vector<SwapSums>& groups, FactorKeptBySwap kind, int without) {
   WithinQuerySums total;
   for (std::size_t group = 0; group < groups.size(); ++group) {
@@ -308,7 +308,7 @@ double swap_correlation(const std::vector<SwapSums>& groups, FactorKeptBySwap ki
   return total.xy / std::sqrt(total.xx * total.yy);
 }
 
-// Sets a column to of(-1), the value over all texts, with its jackknife error from of(group).
+// Sets a column to of(-1); of(group), without a group of texts, gives its jackknife error.
 void set_with_jackknife_error(const char* column, int groups, const std::function<double(int)>& of,
                               GeometryResult& result) {
   GeometryValue found{of(-1)};
@@ -325,7 +325,7 @@ void add_variance_shares(const DotProductRows& rows, const AttendedKeys& attende
   const int groups = rows.texts.size();
   const auto set_share = [&](const char* column, const std::vector<std::size_t>& levels,
                              bool nested) {
-    const OneWayVariance factor(pairs, levels, groups, nested);
+    const OneWayAnova factor(pairs, levels, groups, nested);
     set_with_jackknife_error(
         column, groups, [&](int without) { return factor.omega_squared(without); }, result);
   };
@@ -341,7 +341,7 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
                      const GeometryOptions& options, Random& random, GeometryResult& result) {
   const auto& keys = sorted.keys;
   auto& attended = sorted.queries;
-  std::erase_if(attended, [](const QueryKeys& query) { return query.count() < kLeastKeys; });
+  std::erase_if(attended, [](const QueryKeyRange& query) { return query.count() < kLeastKeys; });
   const auto queries = std::min(attended.size(), as_index(options.swap_queries));
   if (queries == 0) return;
   std::vector<SwapSums> groups(as_index(rows.texts.size()));
@@ -352,8 +352,8 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
                                     keys.begin() + static_cast<std::ptrdiff_t>(query.last));
     shuffle(chosen, random);
     chosen.resize(std::min(kSwapKeys, chosen.size() / 2 * 2));
-    add_swaps(scores_of_moved_keys(rows, rope, query.query, chosen), random,
-              groups[as_index(query.group)]);
+    add_swap_correlations(scores_of_moved_keys(rows, rope, query.query, chosen), random,
+                          groups[as_index(query.group)]);
   }
   const auto correlation = [&](FactorKeptBySwap kind) {
     return [&groups, kind](int without) { return swap_correlation(groups, kind, without); };

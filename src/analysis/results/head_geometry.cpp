@@ -79,13 +79,13 @@ const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStag
 // Adds the ranks of a head's queries, keys or values before and after RoPE, which may be equal.
 void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
                     std::int64_t head, GeometryResult& result) {
-  SideRanks ranks;
+  CovarianceRanks ranks;
   if (pre != nullptr) {
-    ranks = ranks_of_side(moments_of_head(*pre, head));
+    ranks = covariance_ranks(moments_of_head(*pre, head));
     add_rank_columns(side + "_pre", ranks, result);
   }
   if (post == nullptr) return;
-  if (pre == nullptr || pre->m2 != post->m2) ranks = ranks_of_side(moments_of_head(*post, head));
+  if (pre == nullptr || pre->m2 != post->m2) ranks = covariance_ranks(moments_of_head(*post, head));
   add_rank_columns(side + "_post", ranks, result);
 }
 
@@ -296,7 +296,7 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
       HeadReport& head = run.heads[as_index(i)];
       if (head.query.layer != layer || !head.geometry) return;
       // Squared singular values of X^T Y are the eigenvalues of (X X^T)(Y Y^T).
-      const auto ranks = ranks_of_spectrum(
+      const auto ranks = effective_ranks(
           product_spectrum(queries[as_index(head.query.head)], keys[as_index(head.k_head)]));
       head.geometry->set("weight_rank_90", ranks.rank_90);
       head.geometry->set("weight_rank_participation", ranks.participation);

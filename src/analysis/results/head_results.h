@@ -103,8 +103,8 @@ struct CapturedHeadPair {
   const HeadFile& key_file;
   const Moments& queries;
   const Moments& keys;
-  const SideRanks& query_ranks;
-  const SideRanks& key_ranks;
+  const CovarianceRanks& query_ranks;
+  const CovarianceRanks& key_ranks;
   const TextGroups& texts;
 };
 

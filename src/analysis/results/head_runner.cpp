@@ -145,7 +145,7 @@ struct KeyHead {
   GroupedRows rows;
   std::vector<Moments> without_group;
   std::vector<SideComponent> components;
-  SideRanks ranks;
+  CovarianceRanks ranks;
   std::vector<double> signs;
 };
 
@@ -201,7 +201,7 @@ class HeadRunner {
   bool needs_groups() const { return options_.errors || options_.pca; }
 
   // Principal components of queries or keys, and the covariance spectrum for the rank measures.
-  SidePca compute_side_pca(const Moments& rows) const {
+  QueryOrKeyPca compute_side_pca(const Moments& rows) const {
     const int components = options_.pca ? options_.pca_options.separate_components : 0;
     if (components <= 0 && !options_.geometry) return {};
     return separate_pca(rows, std::max(0, components));
@@ -216,9 +216,9 @@ class HeadRunner {
     times.moments += watch.lap();
     if (needs_groups()) key.without_group = leave_one_group_out_moments(key.rows);
     times.errors += watch.lap();
-    SidePca pca = compute_side_pca(key.rows.rows);
+    QueryOrKeyPca pca = compute_side_pca(key.rows.rows);
     times.pca += watch.lap();
-    if (options_.geometry) key.ranks = ranks_of_side(pca.spectrum, key.without_group);
+    if (options_.geometry) key.ranks = covariance_ranks(pca.spectrum, key.without_group);
     key.components = std::move(pca.components);
     times.geometry += watch.lap();
     if (options_.plasticity) key.signs = key_mean_signs(key.rows.rows);
@@ -318,7 +318,7 @@ class HeadRunner {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
       correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
     }
-    SidePca side = compute_side_pca(queries);
+    QueryOrKeyPca side = compute_side_pca(queries);
     report.q_components = std::move(side.components);
     times.pca += watch.lap();
     if (options_.rotation) compute_rotation(report, queries, keys, pooled, rope.inv_freq);
@@ -326,11 +326,11 @@ class HeadRunner {
     if (options_.plasticity) compute_plasticity(report, file, queries, key);
     times.plasticity += watch.lap();
     if (options_.geometry)
-      report.geometry =
-          compute_capture_geometry({file, key.file, queries, keys,
-                                    ranks_of_side(side.spectrum, without_group), key.ranks, texts_},
-                                   rope.use, rope.inv_freq, options_.geometry_options,
-                                   seed_of_head(report.query, options_.seed));
+      report.geometry = compute_capture_geometry(
+          {file, key.file, queries, keys, covariance_ranks(side.spectrum, without_group), key.ranks,
+           texts_},
+          rope.use, rope.inv_freq, options_.geometry_options,
+          seed_of_head(report.query, options_.seed));
     times.geometry += watch.lap();
     if (options_.errors)
       report.without_group =

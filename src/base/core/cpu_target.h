@@ -62,4 +62,15 @@ inline void initialize_cpu_target_once() {
   }                                                                \
   static_assert(true)
 
+// Compiles a function of plain loops for AVX-512, AVX2 and the baseline, which all return the same
+// bits (-ffp-contract=off). The dynamic loader chooses a version, whatever QKSCOPE_CPU says.
+// Sanitizers do not support this choice.
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define QKSCOPE_VECTORIZE_FOR_CPU \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define QKSCOPE_VECTORIZE_FOR_CPU
+#endif
+
 }  // namespace qkscope

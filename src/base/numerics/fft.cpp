@@ -183,9 +183,9 @@ void apply_wide_fft_stage(FourComplex* signal, std::size_t length, int radix, co
   if (radix == 2) apply_fft_stage<2>(signal, length, w);
 }
 
-// Runs the FFT passes from number `level` on over vectors [begin, begin + length).
+// Applies FFT passes number `level` and later to vectors [begin, begin + length) of the signal.
 void transform(FourComplex* signal, std::size_t begin, std::size_t length, const FftTables& tables,
-               std::size_t level, const Fft::Done& done) {
+               std::size_t level, const Fft::BlockRangeCallback& done) {
   if (level == tables.radices.size()) {
     transform_block(signal + begin, length, tables, tables.last.data() + begin / length * 3);
     if (done) done(begin / 4, (begin + length) / 4);
@@ -265,7 +265,8 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
           size, [&](std::size_t lane) { return m * (residues_[block] + lane * block_count()); }));
 }
 
-// Digit reversal: a pass of radix r groups the indices by their remainder modulo r.
+// Computes the digit-reversal permutation of the output blocks: a pass of radix r groups the
+// indices by their remainder modulo r.
 void Fft::set_block_indices(std::span<const int> radices) {
   places_.resize(block_count());
   residues_.resize(block_count());
@@ -294,7 +295,7 @@ std::shared_ptr<const Fft> Fft::cached_of_size(std::size_t size) {
   return slot;
 }
 
-void Fft::forward(std::span<FourComplex> signal, const Done& done) const {
+void Fft::forward(std::span<FourComplex> signal, const BlockRangeCallback& done) const {
   QKSCOPE_ASSERT(signal.size() == size_ / 4);
   QKSCOPE_DISPATCH(transform)(signal.data(), 0, signal.size(), tables_, 0, done);
 }

@@ -39,20 +39,20 @@ class Fft {
  public:
   static constexpr std::size_t kBlock = 16;  // output frequencies per block
 
-  // Returns the cached transform of a size (a power of two, at least 128).
+  // Returns the cached transform of the given size, a power of two and at least 128.
   static std::shared_ptr<const Fft> cached_of_size(std::size_t size);
 
   std::size_t size() const { return size_; }
   std::size_t block_count() const { return size_ / kBlock; }
-  // Callback for consecutive ranges of finished blocks [begin, end), while they are in the L1
-  // cache.
-  using Done = std::function<void(std::size_t begin, std::size_t end)>;
+  // Callback that receives consecutive ranges [begin, end) of finished output blocks as soon as
+  // they are computed, while they are still in the L1 cache.
+  using BlockRangeCallback = std::function<void(std::size_t begin, std::size_t end)>;
   // Transforms `signal` in place: X[k] = sum over n of signal[n] exp(-2 pi i k n / size). The
   // output is in digit-reversed order, which avoids a reordering pass: block_index(k %
   // block_count()) holds X[k] as number k / block_count() of its 16 values.
-  void forward(std::span<FourComplex> signal, const Done& done = nullptr) const;
+  void forward(std::span<FourComplex> signal, const BlockRangeCallback& done = nullptr) const;
   std::size_t block_index(std::size_t rest) const { return places_[rest]; }
-  // Location of X[k].
+  // Location of the output value X[k] in the array of vectors.
   struct OutputPosition {
     std::size_t vector;
     std::size_t lane;

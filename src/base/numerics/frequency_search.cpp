@@ -6,13 +6,13 @@
 namespace qkscope {
 namespace {
 
-// Thresholds relative to the highest sample of the spectrum |S|^2, which is sampled at grid points
-// and at midpoints between them. Midway between two samples, a peak has 0.9 of its height at both,
-// and the parabola through the three highest samples reaches 0.98. The thresholds allow for noise.
+// Thresholds relative to the highest sample of |S|^2 at grid points and at midpoints between them.
+// A peak midway between two samples has 0.9 of its height at both, and the parabola through the
+// three highest samples reaches 0.98. The thresholds allow for noise.
 constexpr double kCandidateThreshold = 0.6;
 constexpr double kParabolaThreshold = 0.8;
-// At the nearest grid point, |S|^2 is at least 0.64 of the height of a peak, so midpoints between
-// two grid points below this threshold are skipped.
+// |S|^2 at the grid point nearest to a peak is at least 0.64 of the height of the peak, so a
+// midpoint is skipped if |S|^2 is below this threshold at both neighbouring grid points.
 constexpr double kMidpointThreshold = 0.4;
 // Limits the number of refined peaks: one row at a distant position splits a broad peak into many
 // maxima of nearly equal height.
@@ -43,7 +43,7 @@ RefinedPeak refine_by_parabola(const Nufft& spectrum, std::int64_t half) {
   return {0.5 * to_double(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
-// Returns the argmax of |S|^2 in [low, high] by Newton's method; where convex, moves by `step`.
+// Returns the argmax of |S|^2 in [low, high] by Newton's method, with a fixed `step` where convex.
 double offset_of_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {
@@ -71,8 +71,8 @@ RotationFrequencyPeak FrequencySearch::refine_rotation(
   const double low = std::max(band_.low, std::fabs(start) - step);
   const double high = std::min(band_.high, std::fabs(start) + step);
   const double first = std::clamp(std::fabs(start), low, high);
-  // Each iteration moves to the maximum of a local Taylor series, but by at most `reach`. The last
-  // step is at most `exact`, within which the series is accurate to rounding.
+  // Each iteration moves to the maximum of a local Taylor series of |S|^2, but by at most `reach`.
+  // The last step is at most `exact`, within which the series is accurate to rounding.
   const double reach = 0.25 * step;
   const double exact = PhaseSumTaylorSeries::largest_exact_shift(order_);
   double at = sign * first;
@@ -144,8 +144,8 @@ RotationFrequencyPeak FrequencySearch::strongest_rotation(
                     [](const RefinedPeak& a, const RefinedPeak& b) { return a.power > b.power; });
   if (candidates.size() > kMostRefinedRotations) candidates.resize(kMostRefinedRotations);
   RotationFrequencyPeak strongest;
-  // Tolerance for comparing two estimated powers, each with a relative error of 1 % (NUFFT and
-  // interpolation). Comparing an estimate with an exact power needs half the tolerance.
+  // Tolerance for comparing two estimated values of |S|^2, each with a relative error of 1 % (NUFFT
+  // and interpolation). Comparing an estimate with an exact value needs half the tolerance.
   constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
     const double exact = strongest.strength * to_double(order_.rows());

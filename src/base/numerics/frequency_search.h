@@ -42,7 +42,8 @@ class LombScargle {
     double sines = 0;
   };
 
-  // Returns frequency i of the search: the low end of the band, then the grid points of the NUFFT.
+  // Returns frequency i of the search, in radians per token: the low end of the band for i = 0,
+  // then the grid points of the NUFFT.
   double omega(std::size_t i) const {
     return i == 0 ? band_.low : to_double(grid_point(i)) * step_;
   }
@@ -51,7 +52,7 @@ class LombScargle {
                                                   std::complex<double> twice, double n);
   static double explained_sum_of_squares(std::complex<double> values,
                                          const InverseNormalMatrix& inverse);
-  // R^2 at every frequency of the search.
+  // Returns R^2 of the least-squares sinusoid at every frequency of the search.
   std::vector<double> periodogram(const LowFrequencySums& slow, const Nufft& spectrum) const;
   double parabola_vertex(std::size_t i, std::span<const double> height) const;
 

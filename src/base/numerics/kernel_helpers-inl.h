@@ -16,8 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
 
-// Calls body(std::integral_constant<int, n>()) with n = min(count, kMost): sums stay in registers
-// only if the compiler knows their number.
+// Calls body(std::integral_constant<int, n>()) with n = min(count, kMost), because the compiler
+// keeps an array of sums in registers only if its length is a compile-time constant.
 template <int kMost, typename Body>
 HWY_INLINE void dispatch_constant_count(std::int64_t count, const Body& body) {
   if constexpr (kMost > 1)

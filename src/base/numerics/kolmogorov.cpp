@@ -179,12 +179,12 @@ std::vector<double> normal_cdf_of_values(std::span<const double> values, double 
 
 // Bins of equal width in ascending order, starting at `low`. Values outside the range count in the
 // first or last bin.
-struct EqualBins {
+struct EqualWidthBins {
   double low;
   double scale;  // bins per unit
   std::size_t size;
 
-  // Plain comparisons, which GCC vectorises better than std::clamp().
+  // Plain comparisons instead of std::clamp(), because GCC vectorises them better.
   std::uint16_t bin_of(double value) const {
     const double last = to_double(size - 1);
     double bin = (value - low) * scale;
@@ -198,7 +198,7 @@ struct Histogram {
   std::vector<std::uint16_t> bin;    // (values)
   std::vector<std::int32_t> before;  // (bins + 1): values in bins below
 
-  Histogram(std::span<const double> values, const EqualBins& bins)
+  Histogram(std::span<const double> values, const EqualWidthBins& bins)
       : bin(values.size()), before(bins.size + 1) {
     for (std::size_t i = 0; i < bin.size(); ++i) bin[i] = bins.bin_of(values[i]);
     for (const auto number : bin) ++before[number + std::size_t{1}];
@@ -207,7 +207,8 @@ struct Histogram {
   double count_in_bin(std::size_t number) const { return before[number + 1] - before[number]; }
 };
 
-// Returns the values in the marked bins, sorted. Without branches, which would be mispredicted.
+// Returns the values in the marked bins, sorted. The copy is branch-free, because branches on
+// random data would be mispredicted.
 std::vector<double> sorted_values_in_bins(std::span<const double> values,
                                           const Histogram& histogram,
                                           std::span<const std::uint32_t> marked) {
@@ -229,7 +230,7 @@ double kolmogorov_p_value(std::int64_t count, double d) {
   const double nd = n * d;
   if (d >= 1) return 0;
   if (nd <= 0.5) return 1;
-  if (nd <= 1)  // n! (2d - 1/n)^n, one point per cell
+  if (nd <= 1)  // exact for one point per cell: n! (2d - 1/n)^n
     return 1 - std::exp(stirling_formula_error(n) + 0.5 * std::log(2 * std::numbers::pi * n) - n +
                         n * std::log(2 * nd - 1));
   if (nd >= n - 1) return 2 * std::exp(n * std::log1p(-d));
@@ -248,9 +249,9 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   const Histogram histogram(
       values, {centre - kRange / scale, scale * (to_double(bins) / (2 * kRange)), bins});
   const auto n = to_double(values.size());
-  std::vector<double> share(bins + 1);  // of the values, in bins below
+  std::vector<double> share(bins + 1);  // fraction of the values in lower bins
   for (std::size_t bin = 0; bin <= bins; ++bin) share[bin] = histogram.before[bin] * (1 / n);
-  // Largest distance at an edge, a lower bound of D_n, with kLanes maxima for a vectorised loop.
+  // Largest distance at a bin edge, a lower bound of D_n, with kLanes maxima for vectorisation.
   constexpr std::size_t kLanes = 8;
   double largest[kLanes] = {};
   for (std::size_t bin = 0; bin < bins; bin += kLanes)
@@ -280,7 +281,7 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());
   const auto [lower_low, lower_high] = std::minmax_element(lower.begin(), lower.end());
   const double range = std::max(*upper_high, *lower_high) - std::min(*upper_low, *lower_low);
-  const EqualBins bins{std::min(*upper_low, *lower_low), range > 0 ? kBins / range : 0, kBins};
+  const EqualWidthBins bins{std::min(*upper_low, *lower_low), range > 0 ? kBins / range : 0, kBins};
   const Histogram upper_bins(upper, bins);
   const Histogram lower_bins(lower, bins);
   const auto nu = to_double(upper.size());

@@ -74,7 +74,7 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     off_diagonal.push_back(rest);
     scale_in_place(next, 1 / rest);
   }
-  // No convergence (close eigenvalues or a bad start): use the full decomposition.
+  // No convergence, because eigenvalues are close or `start` is bad: use the full decomposition.
   const Eigenpairs all = symmetric_eigen(matrix);
   return {all.vectors.row(0), all.vectors.row(0) + all.vectors.cols};
 }

@@ -81,7 +81,8 @@ class PeriodogramSeries {
                              twice_.evaluate(2 * move), n_);
   }
 
-  // Returns the offset in [low, high] of the nearest maximum uphill, by bisection on the slope.
+  // Returns the offset in [low, high] of the local maximum of R^2 that is uphill from offset 0, by
+  // bisection on the derivative.
   double offset_of_maximum(double low, double high) const {
     const bool forward = at(0).slope > 0;
     double below = 0;
@@ -102,15 +103,16 @@ class PeriodogramSeries {
   PhaseSumTaylorSeries twice_;
 };
 
-// Below this many radians over all positions, errors of series and NUFFT are visible in R^2.
+// Below this frequency, in radians over the whole range of positions, errors of the Taylor series
+// and of the NUFFT would be visible in R^2, so exact sums are used.
 constexpr double kLowFrequency = 12;
 
-// Bounds the run time: one row at a distant position splits a broad peak into many local maxima,
-// whose number grows with the span of the positions.
+// Bounds the run time: a single row at a distant position splits a broad peak into many local
+// maxima, whose number grows with the range of the positions.
 constexpr std::size_t kMostRefinedPeaks = 1000;
 
-// Returns the maximum of R^2 uphill from `start` in the band, by the Illinois variant of regula
-// falsi on the slope. Every evaluation uses exact sums, which low frequencies require.
+// Climbs from `start` to the nearest local maximum of R^2 in the band, by the Illinois variant of
+// regula falsi on the derivative. Low frequencies require exact sums, so no Taylor series is used.
 template <typename HeightAt>
 SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightAt& height_at) {
   const auto from = height_at(start);
@@ -140,15 +142,15 @@ SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightA
   return {at, height_at(at).r_squared};
 }
 
-// Returns the maximum of R^2 uphill from `start` in the band.
+// Climbs from `start` to the nearest local maximum of R^2 in the band, with Taylor series.
 SinusoidFit refine_peak(double start, FrequencyBand band, const PositionOrder& order,
                         std::span<const std::complex<double>> values,
                         std::span<const std::complex<double>> ones) {
   const auto length = to_double(order.length());
-  // Each iteration moves to the maximum of a local Taylor series, but by at most `reach`. The last
-  // step is at most `exact`, within which the series is accurate to rounding.
+  // Each iteration moves to the maximum of a local Taylor series of R^2, but by at most `reach`.
+  // The last step is at most `exact`, within which the series is accurate to rounding.
   const double reach = 0.5 / length;
-  // Halved, because a step in omega shifts the series at 2 omega by twice the step.
+  // Half the accurate range, because a step in omega shifts the series at 2 omega by twice as much.
   const double exact = 0.5 * PhaseSumTaylorSeries::largest_exact_shift(order);
   double at = start;
   for (int round = 0;; ++round) {
@@ -234,7 +236,7 @@ std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
   return all;
 }
 
-// Returns the vertex of the parabola through the periodogram at i and its two neighbours.
+// Returns the vertex of the parabola through the periodogram at frequency i and its two neighbours.
 double LombScargle::parabola_vertex(std::size_t i, std::span<const double> height) const {
   if (i == 0 || i + 1 == height.size()) return omega(i);
   const double before = omega(i) - omega(i - 1);

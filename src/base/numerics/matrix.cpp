@@ -41,7 +41,8 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
   Matrix root(n, n);
   std::vector<double> known(as_index(n));
   for (std::int64_t j = 0; j < n; ++j) {
-    // Columns >= j of the factor are still 0: dot products of whole rows include only j elements.
+    // Columns j and above of the Cholesky factor are still 0, so dot products of whole rows include
+    // only the first j elements.
     const std::span<const double> row(root.row(j), known.size());
     row_dot_products(row.data(), n - j, row, known.data());
     // A pivot below the threshold is a rounding error: this row depends linearly on previous rows.

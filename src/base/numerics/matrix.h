@@ -54,7 +54,7 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<double>;
 using FloatMatrix = BasicMatrix<float>;
 
-// A view of rows that are padded to a multiple of kBlock columns.
+// Non-owning view of matrix rows, each padded to a multiple of kBlock columns.
 struct PaddedRows {
   static constexpr std::int64_t kBlock = 16;
 

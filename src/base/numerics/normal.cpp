@@ -126,8 +126,8 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of_z_score(hn::
   return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Running sums of plasticity over points, one pair of keys per SIMD lane. A z score costs one
-// multiply-add, because start and slope stay in registers.
+// Prefix sums of plasticity over the query points, with one pair of keys per SIMD lane. A z score
+// costs one multiply-add, because the interpolation's start and slope stay in registers.
 template <int kVectors>
 HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
                                             const LanePointRanges& points, std::uint32_t* running,
@@ -144,7 +144,7 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
     running += kLanes;
   };
-  // Adds points [first, end) of one column; lanes whose range excludes a point add 0.
+  // Adds query points [first, end) between two columns; a lane whose range excludes a point adds 0.
   const auto add_points = [&](std::int32_t first, std::int32_t end) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;

@@ -31,7 +31,7 @@ struct ZScoreInterpolation {
   const std::int32_t* column;  // (points): column number, ascending
   const float* fraction;       // (points)
 };
-// Points [first, end) to evaluate; lane i includes only points [lane_first[i], lane_end[i]).
+// Query points [first, end) to evaluate; SIMD lane i includes only [lane_first[i], lane_end[i]).
 struct LanePointRanges {
   std::int32_t first = 0;
   std::int32_t end = 0;

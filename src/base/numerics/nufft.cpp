@@ -327,8 +327,8 @@ void NufftTables::set_block_gains() {
   add_band_edges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
-// Adds to `edges` the grid ranges at both ends of `all` without a shared deconvolution gain. The
-// upper range starts one grid point early, to include the midpoint before its first point.
+// Appends the grid ranges at both ends of `all`, outside `inside`, to `edges`: they have no shared
+// gain. The upper range starts one point early, to include the midpoint before its first point.
 void NufftTables::add_band_edges(GridRange all, GridRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
   const GridRange whole{(inside.begin + together - 1) / together * together,
@@ -409,7 +409,7 @@ void Nufft::transform_values(std::span<const std::complex<double>> values) {
     }
 }
 
-// Fills the margins with periodic copies for interpolation.
+// Fills the margins around the grid with periodic copies, so that interpolation needs no wrap.
 void Nufft::copy_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().block_count());
   const auto copy = [&](std::int64_t block) {
@@ -436,7 +436,7 @@ double Nufft::power(std::int64_t half) const {
   return std::norm(sum);
 }
 
-// Like find_peaks(), for grid points without a shared deconvolution gain.
+// Like find_peaks(), but for points near the band edges, without a shared deconvolution gain.
 void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, float least,
                             float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {

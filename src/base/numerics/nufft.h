@@ -92,7 +92,7 @@ class Nufft {
   double frequency_step() const { return tables_->step; }
   double origin() const { return to_double(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
-  // First and last multiple of half a grid step that cover the band, for one sign of the frequency.
+  // First and last multiple of half a grid step that cover the band of positive frequencies.
   std::int64_t band_first_half_step() const { return tables_->first; }
   std::int64_t band_last_half_step() const { return tables_->last; }
   // Returns whether grid point k, which may be negative, and its neighbours lie in the band.

@@ -14,30 +14,31 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using namespace phase_sums;
 
-using Two = hn::CappedTag<double, 2>;  // the real and the imaginary part
-using Vector = hn::Vec<Two>;
+using ComplexTag = hn::CappedTag<double, 2>;  // the real and the imaginary part
+using Vector = hn::Vec<ComplexTag>;
 
-// No std::complex products in kernels: GCC 12 contracts them to fused multiply-adds even under
-// -ffp-contract=off.
+// Kernels avoid products of std::complex, because GCC 12 contracts them to fused multiply-adds even
+// under -ffp-contract=off.
 
 HWY_INLINE Vector multiply_by_phase(Vector re, Vector im, const PhaseFactor& turn) {
-  return hn::MulAdd(re, hn::LoadU(Two(), turn.along), hn::Mul(im, hn::LoadU(Two(), turn.across)));
+  return hn::MulAdd(re, hn::LoadU(ComplexTag(), turn.along),
+                    hn::Mul(im, hn::LoadU(ComplexTag(), turn.across)));
 }
 
 // Sums over one block of z exp(-i omega t) t^m, with t relative to the middle of the block.
-struct RunningSums {
+struct BlockPowerSums {
   Vector part[kBlockPowers];
 
-  HWY_INLINE RunningSums() {
-    for (auto& sum : part) sum = hn::Zero(Two());
+  HWY_INLINE BlockPowerSums() {
+    for (auto& sum : part) sum = hn::Zero(ComplexTag());
   }
   HWY_INLINE void add(const std::complex<double>& value, const PhaseFactor& turn) {
-    const Vector here =
-        multiply_by_phase(hn::Set(Two(), value.real()), hn::Set(Two(), value.imag()), turn);
+    const Vector here = multiply_by_phase(hn::Set(ComplexTag(), value.real()),
+                                          hn::Set(ComplexTag(), value.imag()), turn);
     part[0] = hn::Add(part[0], here);
 #pragma GCC unroll 3
     for (int m = 1; m < kBlockPowers; ++m)
-      part[m] = hn::MulAdd(hn::Set(Two(), turn.t[m - 1]), here, part[m]);
+      part[m] = hn::MulAdd(hn::Set(ComplexTag(), turn.t[m - 1]), here, part[m]);
   }
 };
 
@@ -51,8 +52,8 @@ void sum_rows_by_block_kernel(const PhaseFactor* fine, const PositionOrder& orde
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
     const auto end = order.first_row_of_block(block + 1);
     auto i = order.first_row_of_block(block);
-    RunningSums even;  // two independent sums hide the latency of the additions
-    RunningSums odd;
+    BlockPowerSums even;  // two independent sums hide the latency of the additions
+    BlockPowerSums odd;
     for (; i + 2 <= end; i += 2) {
       even.add(values[i], turn(i));
       odd.add(values[i + 1], turn(i + 1));
@@ -60,7 +61,7 @@ void sum_rows_by_block_kernel(const PhaseFactor* fine, const PositionOrder& orde
     if (i < end) even.add(values[i], turn(i));
 #pragma GCC unroll 4
     for (int m = 0; m < kBlockPowers; ++m)
-      hn::StoreU(hn::Add(even.part[m], odd.part[m]), Two(), blocks[block].sum[m]);
+      hn::StoreU(hn::Add(even.part[m], odd.part[m]), ComplexTag(), blocks[block].sum[m]);
   }
 }
 
@@ -70,15 +71,15 @@ void sum_rows_by_block_kernel(const PhaseFactor* fine, const PositionOrder& orde
 void combine_block_sums_kernel(std::span<const PhaseFactor> coarse, const BlockPhaseSums* blocks,
                                double* out) {
   Vector sums[PhaseSumTaylorSeries::kPowers];
-  for (auto& sum : sums) sum = hn::Zero(Two());
+  for (auto& sum : sums) sum = hn::Zero(ComplexTag());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
     const PhaseFactor& turn = coarse[block];
     Vector part[kBlockPowers];  // sums of t^i (start + t)^m for the current m
 #pragma GCC unroll 4
     for (int i = 0; i < kBlockPowers; ++i)
-      part[i] = multiply_by_phase(hn::Set(Two(), blocks[block].sum[i][0]),
-                                  hn::Set(Two(), blocks[block].sum[i][1]), turn);
-    const Vector start = hn::Set(Two(), turn.t[0]);
+      part[i] = multiply_by_phase(hn::Set(ComplexTag(), blocks[block].sum[i][0]),
+                                  hn::Set(ComplexTag(), blocks[block].sum[i][1]), turn);
+    const Vector start = hn::Set(ComplexTag(), turn.t[0]);
 #pragma GCC unroll 8
     for (auto& sum : sums) {
       sum = hn::Add(sum, part[0]);
@@ -87,7 +88,8 @@ void combine_block_sums_kernel(std::span<const PhaseFactor> coarse, const BlockP
       part[kBlockPowers - 1] = hn::Mul(start, part[kBlockPowers - 1]);
     }
   }
-  for (int m = 0; m < PhaseSumTaylorSeries::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
+  for (int m = 0; m < PhaseSumTaylorSeries::kPowers; ++m)
+    hn::StoreU(sums[m], ComplexTag(), out + 2 * m);
 }
 
 }  // namespace
@@ -152,7 +154,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
       first_(0.5 * to_double(length_ - order.length())),
       segments_(as_index((order.length() - 1) / length_ + 1)) {
   const double middle = 0.5 * to_double(length_ - 1);
-  // Consecutive rows are mostly in the same segment, so the sums of a segment stay in registers.
+  // Consecutive rows mostly lie in the same segment, so the sums of one segment stay in registers.
   Moments sums{};
   std::int64_t segment = 0;
   const auto add_sums = [&] {

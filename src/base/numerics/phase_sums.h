@@ -37,7 +37,7 @@ class PhaseTable {
   }
   const std::complex<double>& phase_in_block(std::int64_t t) const { return fine_[as_index(t)]; }
 
-  // Complex product without the infinity checks of std::complex.
+  // Complex product without the checks for infinity and NaN that std::complex makes.
   static std::complex<double> complex_product(const std::complex<double>& a,
                                               const std::complex<double>& b) {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
@@ -143,20 +143,20 @@ class PhaseSumTaylorSeries {
   std::array<std::complex<double>, kPowers> sum;  // [m] = sum z_t t^m exp(-i omega t)
 };
 
-// `values` are in the order of `order`.
+// Computes the Taylor series of the Fourier sum around `omega`; `values` in the order of `order`.
 PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
                                       std::span<const std::complex<double>> values);
 
-// Exact sums of real values at low frequencies. The positions are divided into at most 128
-// segments; within a segment exp(-i omega t) is a short power series in t, so a query costs the
-// same for any number of rows.
+// Exact Fourier sums of real values at low frequencies. The positions are divided into at most 128
+// segments; within a segment exp(-i omega t) is a short power series in t, so the cost of one
+// frequency does not depend on the number of rows.
 class LowFrequencySums {
  public:
-  // `values` are in the order of `order`.
+  // `values` must be sorted in the order of `order`.
   LowFrequencySums(const PositionOrder& order, std::span<const double> values);
 
-  // Returns the same as expand_phase_sum(omega).evaluate(0), to rounding, for frequencies up to 48
-  // radians over all positions.
+  // Computes the Fourier sum and its derivatives, equal to expand_phase_sum(omega).evaluate(0) up
+  // to rounding, for frequencies up to 48 radians over all positions.
   PhaseSum evaluate(double omega) const;
 
  private:

@@ -1,19 +1,19 @@
 // Matrix products by register tiles. A tile holds the sums of a few rows times eight columns (or,
-// for narrow products, one to a few vectors of columns) in registers and runs over the inner
+// for few columns, one to a few vectors of columns) in registers and runs over the inner
 // dimension. There are three kinds:
 // - Panel products: the right operand is packed into panels of eight columns.
-// - Narrow products: float32, both operands are unpacked, for a few columns.
-//   multiply_narrow_reference() in reference.h is the plain version.
+// - Products with few columns: float32, both operands are unpacked.
+//   multiply_few_columns_reference() in reference.h is the plain version.
 // - Gram matrices: 64 rows at a time are packed into panels that serve as both operands.
 //
 // Invariant: an element is sum = fma(left, right, sum) for k = 0, 1, ...; tile sizes may be changed
 // freely without changing a bit. Tile sizes per target fill the vector registers and keep enough
 // independent sums to hide the latency of the multiply-adds.
 //
-// Writes past a row: a narrow product stores whole vectors, so up to kNarrowPadding numbers past
-// the last column. They belong to the next row of `out`, which is stored later because rows are
-// computed in order and the last columns of a row first; after the last row the caller provides the
-// space.
+// Writes past a row: a product with few columns stores whole vectors, and so overwrites up to
+// kFewColumnsPadding numbers past the last column. These belong to the next row of `out`, which is
+// stored later, because rows are computed in ascending order and the last columns of a row first;
+// after the last row the caller provides the space.
 #include "base/numerics/products.h"
 
 #include <algorithm>
@@ -99,16 +99,17 @@ void panel_product(const double* left, std::int64_t rows, std::int64_t depth, co
     store_tile<1>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
 }
 
-using Floats = hn::CappedTag<float, kNarrowPadding>;
+using Floats = hn::CappedTag<float, kFewColumnsPadding>;
 using FloatVector = hn::Vec<Floats>;
 constexpr int kFloatLanes = hn::MaxLanes(Floats());
-constexpr int kFloatVectors = kNarrowPadding / kFloatLanes;  // per strip of columns
+constexpr int kFloatVectors = kFewColumnsPadding / kFloatLanes;  // per strip of columns
 
 // Computes a register tile of out = left right: kRows rows by kWidth SIMD vectors of columns. left
 // is (kRows, depth); rows of right and out are `stride` and `out_stride` elements apart.
 template <int kRows, int kWidth>
-HWY_NOINLINE void multiply_narrow_tile(const float* left, std::int64_t depth, const float* right,
-                                       std::int64_t stride, float* out, std::int64_t out_stride) {
+HWY_NOINLINE void multiply_few_columns_tile(const float* left, std::int64_t depth,
+                                            const float* right, std::int64_t stride, float* out,
+                                            std::int64_t out_stride) {
   const Floats d;
   FloatVector sum[kRows][kWidth];
 #pragma GCC unroll 16
@@ -133,25 +134,27 @@ HWY_NOINLINE void multiply_narrow_tile(const float* left, std::int64_t depth, co
     for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kFloatLanes);
 }
 
-// Sums per tile of a narrow product, for 16 registers (SSE4, AVX2) or 32 (AVX-512, NEON).
-constexpr int kNarrowSums = HWY_ARCH_X86 && kVectors > 1 ? 6 : 20;
+// Accumulators per tile of a product with few columns, chosen for 16 registers (SSE4, AVX2) or 32
+// registers (AVX-512, NEON).
+constexpr int kFewColumnsSums = HWY_ARCH_X86 && kVectors > 1 ? 6 : 20;
 
 template <int kWidth>
 void multiply_narrow_strip(const float* left, std::int64_t rows, std::int64_t depth,
                            const float* right, std::int64_t stride, float* out,
                            std::int64_t out_stride) {
-  constexpr int kRows = std::clamp(kNarrowSums / kWidth, 2, 8);
+  constexpr int kRows = std::clamp(kFewColumnsSums / kWidth, 2, 8);
   for (std::int64_t first = 0; first < rows; first += kRows)
     dispatch_constant_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
-      multiply_narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
-                                              out + first * out_stride, out_stride);
+      multiply_few_columns_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
+                                                   out + first * out_stride, out_stride);
     });
 }
 
 // Rows are computed in ascending order and column strips in descending order, because stores run
 // past the last column; see the top of this file.
-void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
-                    std::int64_t stride, std::int64_t columns, float* out) {
+void multiply_few_columns_kernel(const float* left, std::int64_t rows, std::int64_t depth,
+                                 const float* right, std::int64_t stride, std::int64_t columns,
+                                 float* out) {
   constexpr std::int64_t kCacheRows = 16;  // rows that stay in the L1 cache for all columns
   const auto vectors = (columns + kFloatLanes - 1) / kFloatLanes;
   const auto strips = (vectors + kFloatVectors - 1) / kFloatVectors;  // of nearly equal width
@@ -168,7 +171,7 @@ void narrow_product(const float* left, std::int64_t rows, std::int64_t depth, co
     }
 }
 
-// Adds the tile of the Gram matrix at (i, j) to `sum`, clipped at the edges.
+// Adds one tile of the Gram matrix, at (i, j), to `sum`; clips the tile at the matrix edges.
 HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftOperandRows& left, const double* panel,
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
@@ -205,7 +208,7 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(panel_product);
-HWY_EXPORT(narrow_product);
+HWY_EXPORT(multiply_few_columns_kernel);
 HWY_EXPORT(gram_of_panels);
 
 // Rows per packed block of a Gram matrix; a block stays in the L1 cache.
@@ -272,9 +275,10 @@ void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, c
   QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
 }
 
-void multiply_narrow(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
-                     std::int64_t stride, std::int64_t columns, float* out) {
-  QKSCOPE_DISPATCH(narrow_product)(left, rows, depth, right, stride, columns, out);
+void multiply_few_columns(const float* left, std::int64_t rows, std::int64_t depth,
+                          const float* right, std::int64_t stride, std::int64_t columns,
+                          float* out) {
+  QKSCOPE_DISPATCH(multiply_few_columns_kernel)(left, rows, depth, right, stride, columns, out);
 }
 
 Matrix multiply(const Matrix& left, const Matrix& right) {

@@ -17,12 +17,14 @@ inline constexpr int kPanelColumns = 8;
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 
-// out (rows, columns) = left (rows, depth) times right (depth, columns) in float32 for few columns.
-// Rows of `right` are `stride` numbers apart. Reads up to kNarrowPadding numbers past the last
-// column of each row of `right`, and overwrites as many past the last row of `out`.
-inline constexpr std::int64_t kNarrowPadding = 16;
-void multiply_narrow(const float* left, std::int64_t rows, std::int64_t depth, const float* right,
-                     std::int64_t stride, std::int64_t columns, float* out);
+// Product of float32 matrices for few columns: out (rows, columns) = left (rows, depth) times right
+// (depth, columns). Rows of `right` are `stride` numbers apart. Reads up to kFewColumnsPadding
+// numbers past the last column of each row of `right`, and overwrites as many past the last row of
+// `out`.
+inline constexpr std::int64_t kFewColumnsPadding = 16;
+void multiply_few_columns(const float* left, std::int64_t rows, std::int64_t depth,
+                          const float* right, std::int64_t stride, std::int64_t columns,
+                          float* out);
 
 // Returns left (m, k) times right (k, n).
 Matrix multiply(const Matrix& left, const Matrix& right);
@@ -31,7 +33,7 @@ Matrix multiply_transposed(const Matrix& left, const Matrix& right);
 // Adds the Gram matrix rows^T rows of rows (count, cols) to the upper triangle of sum (cols, cols),
 // 64 rows at a time. Elements below the diagonal are undefined afterwards.
 void add_gram(const double* rows, std::int64_t count, Matrix& sum);
-// sum += weight^T rows.
+// Weighted sum of rows that add_centred_gram() also computes: sum += weight^T rows.
 struct WeightedSum {
   std::span<const double> weight;  // (rows)
   std::span<double> sum;           // (cols)

@@ -11,12 +11,12 @@
 namespace qkscope {
 namespace {
 
-// MT19937's init_by_array() as a seed sequence for std::mt19937.
-class ArraySeed {
+// Seed sequence for std::mt19937 that reproduces init_by_array() of the reference MT19937.
+class ArraySeedSequence {
  public:
   using result_type = std::uint32_t;
 
-  explicit ArraySeed(std::vector<std::uint32_t> key) : key_(std::move(key)) {}
+  explicit ArraySeedSequence(std::vector<std::uint32_t> key) : key_(std::move(key)) {}
 
   template <typename Iterator>
   void generate(Iterator begin, Iterator end) {
@@ -55,13 +55,13 @@ class ArraySeed {
   std::vector<std::uint32_t> key_;
 };
 
-// Seed key of Python: 32-bit words of the absolute value, least significant first; 0 is one word.
+// Python's seeding: the key is |seed| as 32-bit words, least significant first; 0 has one word.
 std::mt19937 make_seeded_generator(std::int64_t seed) {
   const auto value = static_cast<std::uint64_t>(seed);
   const auto magnitude = seed < 0 ? 0 - value : value;
   std::vector<std::uint32_t> words = {static_cast<std::uint32_t>(magnitude)};
   if (magnitude >> 32 != 0) words.push_back(static_cast<std::uint32_t>(magnitude >> 32));
-  ArraySeed sequence(std::move(words));
+  ArraySeedSequence sequence(std::move(words));
   return std::mt19937(sequence);
 }
 

@@ -26,7 +26,7 @@ class Random {
 
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
 
-  // Uniform in [0, bound): high half of a 128-bit product. Bias below 2^-40 for bounds < 2^24.
+  // Uniform in [0, bound), as the high half of a 128-bit product; bias < 2^-40 for bound < 2^24.
   std::uint64_t below(std::uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
@@ -47,7 +47,7 @@ class Random {
     }
   }
 
-  // Chi-squared with `degrees` >= 2 degrees of freedom, by the method of Marsaglia and Tsang.
+  // Returns a chi-squared number with `degrees` >= 2 degrees of freedom (Marsaglia and Tsang).
   double chi_squared(double degrees) {
     const double d = 0.5 * degrees - 1.0 / 3;
     const double c = 1 / std::sqrt(9 * d);

@@ -13,11 +13,11 @@
 
 namespace qkscope {
 
-// Reference of multiply_narrow(): out (rows, columns) = left (rows, depth) times right (depth,
+// Reference of multiply_few_columns(): out (rows, columns) = left (rows, depth) times right (depth,
 // columns), which has row stride `stride`. All targets with fused multiply-adds give the same bits.
-inline void multiply_narrow_reference(const float* left, std::int64_t rows, std::int64_t depth,
-                                      const float* right, std::int64_t stride, std::int64_t columns,
-                                      float* out) {
+inline void multiply_few_columns_reference(const float* left, std::int64_t rows, std::int64_t depth,
+                                           const float* right, std::int64_t stride,
+                                           std::int64_t columns, float* out) {
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
       float sum = 0;

@@ -14,7 +14,7 @@ namespace qkscope {
 namespace {
 
 // Returns ln Gamma(a + 1/2) - ln Gamma(a). For large a, a series in 1/a avoids cancellation.
-double log_gamma_step(double a) {
+double log_gamma_half_step(double a) {
   if (a < 20) return log_gamma(a + 0.5) - log_gamma(a);
   const double inverse = 1 / a;
   const double square = inverse * inverse;
@@ -31,7 +31,7 @@ double beta_continued_fraction(double a, double b, double x) {
   double d = 1 - (a + b) * x / (a + 1);
   d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
   double h = d;
-  // Multiplies h by the next convergent of the fraction.
+  // Multiplies the value h of the continued fraction by the factor that adds one more term.
   const auto advance = [&](double term) {
     d = 1 + term * d;
     c = 1 + term / c;
@@ -69,7 +69,7 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   if (one_minus_x <= 0) return 0;
   // ln(x^a (1 - x)^(1/2) / B(a, 1/2))
   const double front = a * (one_minus_x < 0.5 ? std::log1p(-one_minus_x) : std::log(x)) +
-                       0.5 * std::log(one_minus_x) + log_gamma_step(a) -
+                       0.5 * std::log(one_minus_x) + log_gamma_half_step(a) -
                        0.5 * std::log(std::numbers::pi);
   if (x < (a + 1) / (a + 2.5)) return front + std::log(beta_continued_fraction(a, 0.5, x) / a);
   return std::log1p(-std::exp(front) * beta_continued_fraction(0.5, a, one_minus_x) / 0.5);
@@ -126,7 +126,8 @@ double pearson_r(const std::vector<double>& x, const std::vector<double>& y) {
 
 NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums) {
   const auto n = to_double(values.size());
-  // Power sums around 0 are accurate if the mean is small relative to the standard deviation.
+  // Power sums around 0 are accurate if the mean is small relative to the standard deviation;
+  // otherwise the sums are recomputed around the mean.
   double centre = 0;
   if (sums.first * sums.first > 1e-4 * n * sums.second) {
     centre = sums.first / n;
@@ -170,7 +171,7 @@ double log_p_of_correlation(double r, std::int64_t n) {
 double expected_abs_r_by_chance(std::int64_t n) {
   if (n < 2) return kNan;
   // E|r| of n independent rows is Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2)).
-  return std::exp(-log_gamma_step(0.5 * to_double(n - 1))) / std::sqrt(std::numbers::pi);
+  return std::exp(-log_gamma_half_step(0.5 * to_double(n - 1))) / std::sqrt(std::numbers::pi);
 }
 
 double student_t_quantile(double two_sided_p, std::int64_t degrees) {

@@ -26,7 +26,8 @@ struct NormalityStatistics {
   double ks_p = 0;             // two-sided Kolmogorov-Smirnov test after standardising (ddof 1)
 };
 
-// `sums` are the power sums of the values around 0. All results are NaN for constant values.
+// Computes skewness, kurtosis and the KS test of `values`, given their power sums around 0. All
+// results are NaN for constant values.
 NormalityStatistics measure_normality(std::span<const double> values, PowerSums sums);
 
 // Returns the median, ignoring NaNs, or NaN if there are no other values. Reorders the values.
@@ -38,7 +39,7 @@ Correlation correlation(double xy, double xx, double yy, std::int64_t n);
 // Returns ln of the two-sided p value of r (Student's t with n - 2 degrees of freedom).
 double log_p_of_correlation(double r, std::int64_t n);
 
-// Returns E|r| of n independent rows, where r^2 is Beta(1/2, n/2 - 1).
+// Returns the mean |r| of independent variables over n rows, where r^2 is Beta(1/2, n/2 - 1).
 double expected_abs_r_by_chance(std::int64_t n);
 
 // Returns the t with the given two-sided p value under Student's t with `degrees` of freedom: 1.96

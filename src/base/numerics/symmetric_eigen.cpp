@@ -200,7 +200,8 @@ class Tridiagonal {
     QKSCOPE_DISPATCH(subtract_outer_products)(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
   }
 
-  // columns = Q columns. Reflection k leaves columns 0 to k of an identity matrix unchanged.
+  // Replaces `columns` by Q columns. If `columns` is the identity, reflection k leaves columns 0 to
+  // k unchanged, so they are skipped.
   void reflect_all(PaddedRows columns, bool identity) {
     for (std::int64_t k = size_ - 2; k >= 0; --k) {
       const double factor = factors_[as_index(k)];
@@ -226,7 +227,7 @@ Tridiagonal::Tridiagonal(const Matrix& matrix)
       off_diagonal(diagonal.size()),
       size_(matrix.rows),
       columns_((size_ + PaddedRows::kBlock - 1) / PaddedRows::kBlock * PaddedRows::kBlock),
-      // An odd number of blocks: a power of two would map all rows to few cache sets.
+      // An odd number of blocks per row: with a power of two, all rows would map to few cache sets.
       stride_(columns_ / PaddedRows::kBlock % 2 == 0 ? columns_ + PaddedRows::kBlock : columns_),
       work_(as_index(size_ * stride_)),
       factors_(diagonal.size()),
@@ -253,7 +254,7 @@ class QlIteration {
     for (std::size_t i = 0; i < size; ++i)
       for (int sweeps = 0;; ++sweeps) {
         const std::size_t end =
-            block_end(i, sweeps < kRelativeSweeps ? kNegligible : kEpsilon * largest_);
+            last_row_of_block(i, sweeps < kRelativeSweeps ? kNegligible : kEpsilon * largest_);
         if (end == i) break;
         if (sweeps == kMaxSweeps)
           failure("eigenvalues of a {0} x {0} covariance did not converge", size);
@@ -264,8 +265,8 @@ class QlIteration {
  private:
   static constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 
-  // Returns the last row of the unreduced block that begins at row i.
-  std::size_t block_end(std::size_t i, double negligible) const {
+  // Returns the last row of the unreduced diagonal block that begins at row i.
+  std::size_t last_row_of_block(std::size_t i, double negligible) const {
     for (; i + 1 < d_.size(); ++i)
       if (std::abs(e_[i]) <= kEpsilon * (std::abs(d_[i]) + std::abs(d_[i + 1])) + negligible) break;
     return i;
@@ -331,8 +332,8 @@ class InverseIteration {
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
 
-  // Inverse iteration: writes the eigenvector of the eigenvalue `value` to row i of `vectors`,
-  // orthogonal to rows [0, i). Returns false if the iteration does not converge.
+  // Writes the eigenvector of the eigenvalue `value` to row i of `vectors`, orthogonal to rows [0,
+  // i). Returns false if the inverse iteration does not converge.
   bool find_eigenvector(double value, std::int64_t i, Matrix& vectors) {
     factorise(value);
     const std::span<double> x(vectors.row(i), d_.size());

@@ -33,16 +33,17 @@ HWY_INLINE Vector load(const float* from) {
 }
 
 // 16 partial sums: enough to hide the latency of the additions.
-struct Sums {
+struct PartialSums {
   Vector v[kVectors];
 
-  HWY_INLINE Sums() {
+  HWY_INLINE PartialSums() {
     for (Vector& part : v) part = hn::Zero(Doubles());
   }
   HWY_INLINE double total() const { return sum_all_lanes(Doubles(), v); }
 };
 
-// Calls add(i, values) for vector i of each group of 16 values, padded with `filler`.
+// Splits the array into groups of 16 values and calls add(i, v) with the i-th SIMD vector of each
+// group. `filler` pads the last group.
 template <typename Add>
 HWY_INLINE void for_each_vector(std::span<const double> values, double filler, const Add& add) {
   const double* const x = values.data();
@@ -59,17 +60,17 @@ HWY_INLINE void for_each_vector(std::span<const double> values, double filler, c
 }
 
 double sum_kernel(std::span<const double> x) {
-  Sums sums;
+  PartialSums sums;
   for_each_vector(x, 0,
                   [&](int i, Vector values) HWY_ATTR { sums.v[i] = hn::Add(sums.v[i], values); });
   return sums.total();
 }
 
 PowerSums central_power_sums_kernel(std::span<const double> x, double centre) {
-  Sums first;
-  Sums second;
-  Sums third;
-  Sums fourth;
+  PartialSums first;
+  PartialSums second;
+  PartialSums third;
+  PartialSums fourth;
   const Vector middle = hn::Set(Doubles(), centre);
   for_each_vector(x, centre, [&](int i, Vector values) HWY_ATTR {
     const Vector off = hn::Sub(values, middle);
@@ -87,7 +88,7 @@ template <typename Number>
 HWY_INLINE void compute_row_dot_products(const Number* rows, std::int64_t count, const double* y,
                                          std::int64_t cols, double* out) {
   for (std::int64_t row = 0; row < count; ++row, rows += cols) {
-    Sums sums;
+    PartialSums sums;
     const auto add = [&](const Number* from, const double* with) HWY_ATTR {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v)
@@ -138,7 +139,7 @@ void add_scaled_kernel(double factor, std::span<const double> x, std::span<doubl
                     [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// Adds kRows rows at a time, so that sums are loaded and stored less often.
+// Adds kRows weighted rows in one pass, so that the sums are loaded and stored less often.
 template <int kRows>
 HWY_INLINE void add_weighted_rows(const WeightedRow* rows, std::int64_t cols, double* sums) {
   const auto add = [&](auto d, std::int64_t j) HWY_ATTR {

@@ -29,7 +29,7 @@ PowerSums central_power_sums(std::span<const double> x, double centre);
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
 
-// Weighted sums over rows: sums (3, cols) of weight x, of moment x and of weight x^2.
+// Input row of compute_weighted_sums(): sums (3, cols) of weight x, of moment x and of weight x^2.
 struct WeightedRow {
   const float* x;  // (cols)
   double weight;

@@ -48,14 +48,14 @@ TEST(Ranks, OfEqualEigenvaluesIsTheirNumber) {
     std::vector<double> eigenvalues(64);
     std::fill_n(eigenvalues.begin(), r, 3.0);
     std::fill(eigenvalues.begin() + static_cast<long>(r), eigenvalues.end(), 1e-14);  // rounding
-    const auto ranks = ranks_of_spectrum(eigenvalues);
+    const auto ranks = effective_ranks(eigenvalues);
     const auto rank = static_cast<double>(r);
     EXPECT_NEAR(ranks.participation, rank, 1e-12);
     EXPECT_NEAR(ranks.entropy, rank, 1e-12);
     EXPECT_EQ(ranks.rank_90, std::ceil(0.9 * rank));
     EXPECT_NEAR(ranks.entropy_top, std::log(std::min(16.0, rank)) / std::log(16.0), 1e-12);
   }
-  EXPECT_TRUE(std::isnan(ranks_of_spectrum({0, 0}).entropy));
+  EXPECT_TRUE(std::isnan(effective_ranks({0, 0}).entropy));
 }
 
 TEST(Ranks, OfAPlantedGaussianIsItsNumberOfDirections) {
@@ -70,7 +70,7 @@ TEST(Ranks, OfAPlantedGaussianIsItsNumberOfDirections) {
     return x;
   });
   GeometryResult result;
-  add_rank_columns("q_pre", ranks_of_side(moments_of_rows(rows)), result);
+  add_rank_columns("q_pre", covariance_ranks(moments_of_rows(rows)), result);
   // Sample eigenvalues spread by about sqrt(2 / n) = 0.7 %; the participation loses r / n.
   EXPECT_NEAR(result.value("rank_participation_q_pre"), kRank, 0.01);
   EXPECT_NEAR(result.value("rank_entropy_q_pre"), kRank, 0.01);

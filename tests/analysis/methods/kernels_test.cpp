@@ -126,14 +126,15 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
         const auto dim = static_cast<std::int64_t>(1 + random.below(20));
         const FloatMatrix vectors = random_matrix(9, dim, random);
         const KeyTile keys{4, 9, dim, vectors.data.data()};
-        const FloatMatrix scores = random_matrix(9 + kNarrowPadding, 19, random);
-        FloatMatrix variances = random_matrix(dim, 19 + kNarrowPadding, random);
+        const FloatMatrix scores = random_matrix(9 + kFewColumnsPadding, 19, random);
+        FloatMatrix variances = random_matrix(dim, 19 + kFewColumnsPadding, random);
         for (float& x : variances.data) x *= x;
         std::vector<KeyPair> pairs(static_cast<std::size_t>(count));
         for (auto& pair : pairs)
           pair = {4 + static_cast<std::int64_t>(random.below(9)),
                   4 + static_cast<std::int64_t>(random.below(9))};
-        std::vector<float> found(static_cast<std::size_t>(count * columns + kNarrowPadding), -1);
+        std::vector<float> found(static_cast<std::size_t>(count * columns + kFewColumnsPadding),
+                                 -1);
         auto expected = found;
         compute_z_scores({keys, scores, variances}, pairs, 1, columns, found.data());
         compute_z_scores_reference({keys, scores, variances}, pairs, 1, columns, expected.data());

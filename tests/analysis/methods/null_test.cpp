@@ -33,7 +33,7 @@ RotationOptions draws(int count, std::uint64_t seed) {
 
 PositionNull null_of(const PlantedHead& head, const RotationOptions& options) {
   const auto found = find_drift_and_separation(head.queries, head.keys, head.pooled, options);
-  return sample_shuffled_positions(head.queries, head.keys, head.pooled, found, options);
+  return permutation_null_of_drift(head.queries, head.keys, head.pooled, found, options);
 }
 
 // How likely p values are as far from uniform as these, by Kolmogorov and Smirnov. A p value is a

@@ -68,10 +68,10 @@ std::uint64_t digest_of_kernels() {
     fill_lower_triangle(gram);
     digest.add<double>(gram.data);
     const auto floats = narrow(x.data);
-    std::vector<float> narrow_product(static_cast<std::size_t>(5 * (rows % 19) + kNarrowPadding));
-    multiply_narrow(floats.data(), 5, 37, narrow(matrix_of(37, 35, 6).data).data(), 35, rows % 19,
-                    narrow_product.data());
-    digest.add<float>(std::span(narrow_product).first(narrow_product.size() - kNarrowPadding));
+    std::vector<float> product(static_cast<std::size_t>(5 * (rows % 19) + kFewColumnsPadding));
+    multiply_few_columns(floats.data(), 5, 37, narrow(matrix_of(37, 35, 6).data).data(), 35,
+                         rows % 19, product.data());
+    digest.add<float>(std::span(product).first(product.size() - kFewColumnsPadding));
     const auto mean = numbers(37, 7);
     const auto weight = numbers(3, 8);
     const std::int64_t some[] = {4, 0, 2};

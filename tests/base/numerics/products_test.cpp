@@ -80,7 +80,7 @@ FloatMatrix in_float(const Matrix& matrix) {
 }
 
 // Random shapes, with columns in the middle of a wider matrix. Targets with fused multiply-adds
-// must reproduce every bit; nothing may be written more than kNarrowPadding numbers past the end.
+// must reproduce every bit; at most kFewColumnsPadding numbers may be written past the end.
 void check_narrow_products(bool fused) {
   Random random(5);
   for (int round = 0; round < 200; ++round) {
@@ -89,20 +89,20 @@ void check_narrow_products(bool fused) {
     const auto columns = static_cast<std::int64_t>(1 + random.below(20));
     const FloatMatrix left = in_float(random_matrix(rows, depth, random.next()));
     const FloatMatrix right =
-        in_float(random_matrix(depth, columns + 2 + kNarrowPadding, random.next()));
+        in_float(random_matrix(depth, columns + 2 + kFewColumnsPadding, random.next()));
     constexpr float kUntouched = -7;
-    std::vector<float> product(static_cast<std::size_t>(rows * columns + 2 * kNarrowPadding),
+    std::vector<float> product(static_cast<std::size_t>(rows * columns + 2 * kFewColumnsPadding),
                                kUntouched);
-    multiply_narrow(left.data.data(), rows, depth, right.row(0) + 2, right.cols, columns,
-                    product.data());
+    multiply_few_columns(left.data.data(), rows, depth, right.row(0) + 2, right.cols, columns,
+                         product.data());
     std::vector<float> expected(static_cast<std::size_t>(rows * columns));
-    multiply_narrow_reference(left.data.data(), rows, depth, right.row(0) + 2, right.cols, columns,
-                              expected.data());
+    multiply_few_columns_reference(left.data.data(), rows, depth, right.row(0) + 2, right.cols,
+                                   columns, expected.data());
     // Without fused multiply-adds a sum of 70 products rounds twice as often.
     for (std::size_t i = 0; i < expected.size(); ++i)
       ASSERT_NEAR(product[i], expected[i], fused ? 0 : 1e-5)
           << rows << " " << depth << " " << columns;
-    const auto behind = product.begin() + rows * columns + kNarrowPadding;
+    const auto behind = product.begin() + rows * columns + kFewColumnsPadding;
     EXPECT_TRUE(std::all_of(behind, product.end(), [](float x) { return x == kUntouched; }));
   }
 }

@@ -12,7 +12,8 @@ DistinctIntegers::DistinctIntegers(std::span<const std::int32_t> all)
   if (all.empty()) return;
   const std::int64_t low = std::ranges::min(all);
   const auto range = as_index(std::ranges::max(all) - low + 1);
-  // Place of each number of a small range; numbers far apart are sorted instead.
+  // Lookup table from a number to its index, used only if the range of the numbers is small.
+  // Numbers with a large range are sorted instead.
   std::vector<std::int32_t> table(range <= 1 << 16 ? range : 0);
   if (!table.empty()) {
     for (const auto number : all) table[as_index(number - low)] = 1;

@@ -11,7 +11,7 @@
 
 namespace qkscope {
 
-// Distinct values of a list in ascending order, and the index of every element among them.
+// Distinct values of a list in ascending order, and for every list element the index of its value.
 struct DistinctIntegers {
   explicit DistinctIntegers(std::span<const std::int32_t> all);
 

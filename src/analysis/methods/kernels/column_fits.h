@@ -16,7 +16,7 @@
 
 namespace qkscope {
 
-// Rows that a fit uses and their weights.
+// Rows that enter one weighted least-squares fit, and their weights.
 struct FitWindow {
   double centre = 0;  // position
   double scale = 1;   // tokens: half width of the window
@@ -34,7 +34,7 @@ FitWindow epanechnikov_fit_window(std::span<const double> position, double centr
 // Equal weights for the given rows.
 FitWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree);
 
-// Fits of all windows; rows of windows without enough data are NaN.
+// Fits of all windows. The results of a window without enough data are NaN.
 struct WindowFits {
   Matrix mean;      // (windows, dim): at the centre
   Matrix slope;     // (windows, dim): per token; 0 for degree 0
@@ -43,7 +43,7 @@ struct WindowFits {
 
 class GroupedFits {
  public:
-  // `rows` (rows, dim) must be centred. `position`, `group` (of texts): one entry per row.
+  // `rows` (rows, dim) must be centred. `position` and `group` (of texts) have one entry per row.
   GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
               int groups, std::span<const FitWindow> windows);
 

@@ -16,7 +16,8 @@ struct KeyRange {
   std::int64_t end = 0;
 
   std::int64_t pair_count() const { return (end - begin) * (end - begin - 1) / 2; }
-  // Returns the pair with number `index`, counting the lower triangle row by row.
+  // Returns the pair of keys with number `index`, counting pairs i < j in the order (0, 1), (0, 2),
+  // (1, 2), (0, 3), ...
   KeyPair pair(std::int64_t index) const;
 };
 

@@ -1,9 +1,11 @@
 #include "analysis/methods/kernels/key_pairs.h"
 
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <tuple>
 
+#include "base/core/cpu_target.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"
@@ -28,17 +30,17 @@ std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const s
   return order;
 }
 
-// Transposes to float32 with the column padding that multiply_narrow() needs.
+// Converts to float32 and transposes, with the column padding that multiply_few_columns() needs.
 FloatMatrix transpose_with_padding(const Matrix& rows) {
-  FloatMatrix columns(rows.cols, rows.rows + kNarrowPadding);
+  FloatMatrix columns(rows.cols, rows.rows + kFewColumnsPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i)
     for (std::int64_t j = 0; j < rows.cols; ++j) columns(j, i) = static_cast<float>(rows(i, j));
   return columns;
 }
 
-// Copies to float32 with the column padding that multiply_narrow() needs.
+// Converts to float32, with the column padding that multiply_few_columns() needs.
 FloatMatrix copy_with_padding(const Matrix& rows) {
-  FloatMatrix copy(rows.rows, rows.cols + kNarrowPadding);
+  FloatMatrix copy(rows.rows, rows.cols + kFewColumnsPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i) std::copy_n(rows.row(i), rows.cols, copy.row(i));
   return copy;
 }
@@ -54,11 +56,14 @@ void check_magnitude(const char* what, double largest) {
 
 }  // namespace
 
-FloatMatrix rotate_and_scale_keys(const CentredRows& keys, const LinearQueryModel& model,
-                                  std::span<const std::int64_t> order) {
+QKSCOPE_VECTORIZE_FOR_CPU FloatMatrix rotate_and_scale_keys(const CentredRows& keys,
+                                                            const LinearQueryModel& model,
+                                                            std::span<const std::int64_t> order) {
   FloatMatrix rows = rotate_centred_rows(keys, model, order);
-  float largest = 0;
-  for (const float x : rows.data) largest = std::max(largest, std::fabs(x));
+  // Magnitudes of floats compare like their bit patterns, and GCC vectorises only integer maxima.
+  std::uint32_t bits = 0;
+  for (const float x : rows.data) bits = std::max(bits, std::bit_cast<std::uint32_t>(std::fabs(x)));
+  const auto largest = std::bit_cast<float>(bits);
   check_magnitude("key", largest);
   const float scale = largest > 0 ? std::ldexp(1.0F, -std::ilogb(largest) - 1) : 1;
   for (float& x : rows.data) x *= scale;
@@ -94,8 +99,9 @@ void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_
   fraction.push_back(column_fraction);
 }
 
-void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pairs,
-                      std::int64_t column, std::int64_t columns, float* z) {
+QKSCOPE_VECTORIZE_FOR_CPU void compute_z_scores(const PairScoreInput& model,
+                                                std::span<const KeyPair> pairs, std::int64_t column,
+                                                std::int64_t columns, float* z) {
   const auto dim = model.keys.dim;
   thread_local CacheAlignedVector<float> squares;
   squares.resize(as_index(kTilePairs * dim));
@@ -106,8 +112,8 @@ void compute_z_scores(const PairScoreInput& model, std::span<const KeyPair> pair
     for (std::int64_t j = 0; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
     to += dim;
   }
-  multiply_narrow(squares.data(), std::ssize(pairs), dim, model.variances.row(0) + column,
-                  model.variances.cols, columns, z);
+  multiply_few_columns(squares.data(), std::ssize(pairs), dim, model.variances.row(0) + column,
+                       model.variances.cols, columns, z);
   for (const KeyPair& pair : pairs) {
     const float* const x = model.scores.row(pair.first - model.keys.first) + column;
     const float* const y = model.scores.row(pair.second - model.keys.first) + column;
@@ -140,7 +146,7 @@ PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
       scores_(0, columns.size()),
       whitened_(columns.cholesky.size()),
       end_column_(columns.size()),
-      by_pair_(as_index(kTilePairs * (columns.size() + 3) + kNarrowPadding)),
+      by_pair_(as_index(kTilePairs * (columns.size() + 3) + kFewColumnsPadding)),
       by_lane_(as_index(kTilePairs * columns.size())) {
   waiting_.reserve(kTilePairs);
   double largest = 0;
@@ -154,16 +160,16 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
   flush();
   keys_ = keys;
   if (queries_.size() == 0) return;
-  if (scores_.rows < keys.count + kNarrowPadding)
-    scores_ = FloatMatrix(keys.count + kNarrowPadding, scores_.cols);
-  multiply_narrow(keys.vectors, keys.count, keys.dim, means_.data.data(), means_.cols, scores_.cols,
-                  scores_.data.data());
+  if (scores_.rows < keys.count + kFewColumnsPadding)
+    scores_ = FloatMatrix(keys.count + kFewColumnsPadding, scores_.cols);
+  multiply_few_columns(keys.vectors, keys.count, keys.dim, means_.data.data(), means_.cols,
+                       scores_.cols, scores_.data.data());
   for (std::size_t c = 0; c < whitened_.size(); ++c) {
     const FloatMatrix& factor = factors_[c];
     whitened_[c] = FloatMatrix(keys.count, keys.dim);
-    whitened_[c].data.resize(whitened_[c].data.size() + kNarrowPadding);
-    multiply_narrow(keys.vectors, keys.count, keys.dim, factor.data.data(), factor.cols, keys.dim,
-                    whitened_[c].data.data());
+    whitened_[c].data.resize(whitened_[c].data.size() + kFewColumnsPadding);
+    multiply_few_columns(keys.vectors, keys.count, keys.dim, factor.data.data(), factor.cols,
+                         keys.dim, whitened_[c].data.data());
   }
 }
 

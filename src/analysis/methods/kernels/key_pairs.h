@@ -34,7 +34,7 @@ struct SortedKeys {
   std::int64_t example_count() const { return std::ssize(begin) - 1; }
 };
 
-// `bin`: position bin of each key, shape (rows).
+// Returns the keys sorted by text, bin and position. `bin`, shape (rows): position bin of each key.
 SortedKeys sort_keys_by_text_and_bin(const RowsView& keys, std::span<const std::int32_t> bin);
 
 // View of consecutive sorted keys, centred, in rotated coordinates. Pairs are compared in float32
@@ -103,8 +103,8 @@ inline float limited_z_score(float mean, float variance) {
 
 struct PairScoreInput {
   KeyTile keys;
-  const FloatMatrix& scores;     // (keys, columns), and kNarrowPadding floats after the last row
-  const FloatMatrix& variances;  // (dim, columns and at least kNarrowPadding more)
+  const FloatMatrix& scores;  // (keys, columns), and kFewColumnsPadding floats after the last row
+  const FloatMatrix& variances;  // (dim, columns and at least kFewColumnsPadding more)
 };
 
 // z scores of pairs of keys under Gaussian queries: z = m / sqrt(v) with m = mean . delta and
@@ -115,9 +115,9 @@ struct PairScoreInput {
 // kTilePairs pairs, so that the squared differences stay in the L1 cache. Squared differences are
 // not expanded into products of keys, which would cause cancellation for nearly equal keys.
 // Invariant: columns [column, column + columns) exist in `scores` and `variances`, whose rows are
-// padded by kNarrowPadding floats.
-// Out-of-row access: reads up to kNarrowPadding floats after the last column of `scores` and
-// `variances`, and writes up to kNarrowPadding floats after the last row of `z`. Callers must
+// padded by kFewColumnsPadding floats.
+// Out-of-row access: reads up to kFewColumnsPadding floats after the last column of `scores` and
+// `variances`, and writes up to kFewColumnsPadding floats after the last row of `z`. Callers must
 // allocate this padding.
 // A key pair with v = 0 (equal keys) has z = 0: the query has no preference.
 // Writes z (pairs, columns) of up to kTilePairs pairs at columns [column, column + columns).
@@ -145,7 +145,7 @@ class PairEvaluator {
 
   // Sets the keys that later calls of add() refer to.
   void set_keys(const KeyTile& keys);
-  // Sets the column range [first, end) of pairs added later. Tiles evaluate the union of ranges.
+  // Sets the column range [first, end) of pairs added later. A tile covers the union of its ranges.
   void set_column_range(std::int64_t first, std::int64_t end) {
     first_column_ = first;
     end_column_ = end;

@@ -24,17 +24,17 @@ struct PairRunningSums {
 
 class PairHeatmap {
  public:
-  // `query` (points): positions of the points, ascending. The array must outlive the heatmap.
+  // `query` (points): positions of the query points, ascending. The array must outlive the heatmap.
   PairHeatmap(double extent, int bins, std::span<const double> query);
 
   // Sets the weight of pairs added later: the number of eligible pairs that each represents.
   void set_weight(double weight);
 
-  // Adds one pair of keys at several points. Consecutive points in the same cell are added in one
-  // step, as the difference of two prefix sums.
+  // Adds the contribution of one pair of keys at several query positions. Points in the same
+  // heat-map cell are added at once, as a difference of two prefix sums.
   void add(const PairRunningSums& pair);
 
-  // Returns the cells with at least one pair.
+  // Returns the heat-map cells with at least one pair of keys.
   std::vector<HeatmapCell> cells();
 
  private:
@@ -56,7 +56,7 @@ class PairHeatmap {
   double width_;
   double weight_ = 1;
   std::span<const double> query_;
-  // Width of a heat map cell in steps, the resolution of first_point_.
+  // Width of a heat-map cell, in steps of the lookup table first_point_.
   std::int64_t cell_steps_;
   double steps_;                           // per token
   std::vector<std::int32_t> first_point_;  // (steps): the first point at or after the step

@@ -19,8 +19,8 @@ std::int64_t count_pairs(std::span<const KeyRange> ranges) {
 
 // Evaluates a seeded random sample of `size` pairs. The number drawn from each range is
 // proportional to its number of pairs.
-void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
-                PairEvaluator& evaluator) {
+void evaluate_pair_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
+                          PairEvaluator& evaluator) {
   const auto total = static_cast<double>(count_pairs(ranges));
   Random random(seed);
   double owed = 0;
@@ -34,7 +34,7 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   }
 }
 
-// Computes the plasticity of a tile of pairs at ranges of points.
+// Computes the plasticity of a tile of key pairs at ranges of query points.
 class PlasticityAtPoints {
  public:
   explicit PlasticityAtPoints(const QueryPoints& points)
@@ -43,9 +43,9 @@ class PlasticityAtPoints {
         running_(as_index((kMostPoints + 1) * kMostLanes)),
         total_(as_index(kMostPoints)) {}
 
-  // Evaluates points [first, end) in parts of at most kMostPoints points: computes the prefix sums
-  // and totals of a part, then calls body(part). range_of(pair) returns the points at which a pair
-  // counts.
+  // Evaluates query points [first, end) in parts of at most kMostPoints points: computes the prefix
+  // sums and totals of a part, then calls body(part). range_of(pair) returns the points at which a
+  // pair of keys is eligible.
   template <typename RangeOf, typename Body>
   void evaluate(const PairScoreTile& lines, std::int64_t first, std::int64_t end,
                 const RangeOf& range_of, const Body& body) {
@@ -66,9 +66,9 @@ class PlasticityAtPoints {
       body(part);
     }
   }
-  // Prefix sums of the plasticity over the points of the current part, shape (points + 1, lanes).
+  // Returns the prefix sums of plasticity over the points of a part, shape (points + 1, lanes).
   const std::uint32_t* running() const { return running_.data(); }
-  // Adds the plasticity at each point of the part, summed over pairs, to `sum` (all points).
+  // Adds the plasticity at each point of `part`, summed over pairs, to `sum` (all query points).
   void add_totals(const LanePointRanges& part, double* sum) const {
     for (auto i = part.first; i < part.end; ++i)
       sum[i] += kPlasticityUnit * total_.data()[i - part.first];
@@ -114,7 +114,7 @@ class ProfileSums {
     }
   }
 
-  // Sums over all key pairs of texts [first, end) in bins with at most max_pairs eligible pairs.
+  // Adds all key pairs of texts [first, end), at points with at most max_pairs eligible pairs.
   void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end) {
     if (at_work_.empty()) return;
     evaluator_.set_keys(block);
@@ -125,8 +125,8 @@ class ProfileSums {
     }
   }
 
-  // Adds a seeded random sample of pairs at every point with more than max_pairs eligible pairs.
-  void add_samples(const KeyTile& all) {
+  // Adds a seeded random sample of pairs at each point with more than max_pairs eligible pairs.
+  void add_sampled_pairs(const KeyTile& all) {
     for (std::int64_t c = 0; c < points_.size(); ++c) {
       if (!is_sampled(c)) continue;
       if (!drawing_) evaluator_.set_keys(all);
@@ -136,8 +136,8 @@ class ProfileSums {
       heatmap_.set_weight(static_cast<double>(eligible_[at]) /
                           static_cast<double>(options_.max_pairs));
       evaluator_.set_column_range(points_.column[at], last_column_[at + 1] + 1);
-      add_sample(eligible_key_ranges(c), options_.max_pairs,
-                 options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
+      evaluate_pair_sample(eligible_key_ranges(c), options_.max_pairs,
+                           options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
     }
   }
 
@@ -152,7 +152,7 @@ class ProfileSums {
   }
 
  private:
-  // Points [first, end) at which a pair is eligible.
+  // Query points [first, end) at which a pair of keys is eligible.
   struct PointRange {
     std::int64_t first = 0;
     std::int64_t end = 0;
@@ -240,13 +240,14 @@ class ProfileSums {
 };
 
 // A range of at least two keys in the same text and bucket.
-struct BucketRun {
+struct BucketKeyRange {
   KeyRange keys;
   std::size_t bucket = 0;  // index into the distinct bucket numbers
 };
 
-std::vector<BucketRun> find_bucket_runs(const SortedKeys& keys, const DistinctIntegers& buckets) {
-  std::vector<BucketRun> runs;
+std::vector<BucketKeyRange> find_bucket_key_ranges(const SortedKeys& keys,
+                                                   const DistinctIntegers& buckets) {
+  std::vector<BucketKeyRange> runs;
   const auto count = std::ssize(keys.bin);
   for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
     const auto at = as_index(begin);
@@ -267,7 +268,7 @@ class BucketPairs {
       : points_(queries.points),
         options_(options),
         numbers_(keys.bin),
-        runs_(find_bucket_runs(keys, numbers_)),
+        runs_(find_bucket_key_ranges(keys, numbers_)),
         row_(keys.bin.size()),
         plasticity_(points_),
         evaluator_(queries.columns, [this](const PairScoreTile& lines) { add_score_tile(lines); }) {
@@ -289,12 +290,12 @@ class BucketPairs {
     }
   }
 
-  // Adds all pairs in buckets with at most max_pairs pairs. Tiles must be passed in order.
+  // Adds all pairs in buckets with at most max_pairs pairs. Tiles must come in ascending order.
   void add_texts(const KeyTile& block) {
     evaluator_.set_keys(block);
     const auto end = block.first + block.count;
     for (; next_run_ < runs_.size() && runs_[next_run_].keys.begin < end; ++next_run_) {
-      const BucketRun& run = runs_[next_run_];
+      const BucketKeyRange& run = runs_[next_run_];
       const Bucket& bucket = buckets_[run.bucket];
       if (bucket.first == points_.size() || bucket.sampled) continue;
       for (auto j = run.keys.begin; j < run.keys.end; ++j)
@@ -304,13 +305,13 @@ class BucketPairs {
   }
 
   // Adds a seeded random sample of pairs in every bucket with more than max_pairs pairs.
-  void add_samples(const KeyTile& all) {
+  void add_sampled_pairs(const KeyTile& all) {
     const auto sampled = [](const Bucket& bucket) { return bucket.sampled; };
     if (std::any_of(buckets_.begin(), buckets_.end(), sampled)) evaluator_.set_keys(all);
     for (const auto& bucket : buckets_)
       if (bucket.sampled)
-        add_sample(bucket.runs, options_.max_pairs,
-                   options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
+        evaluate_pair_sample(bucket.runs, options_.max_pairs,
+                             options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
   }
 
   std::vector<BucketCell> cells(const BucketRanges& ranges) const {
@@ -362,7 +363,7 @@ class BucketPairs {
   const QueryPoints& points_;
   const PlasticityOptions& options_;
   DistinctIntegers numbers_;
-  std::vector<BucketRun> runs_;
+  std::vector<BucketKeyRange> runs_;
   std::size_t next_run_ = 0;  // first run of the next tile
   std::vector<Bucket> buckets_;
   std::vector<std::int64_t> row_;  // (keys): row in the bucket's sums
@@ -439,14 +440,14 @@ PairPlasticityTables compute_pair_tables(const PairTableInput& source,
   for_each_tile(source.keys, source.by_bin, [&](const KeyTile& tile, auto first, auto end) {
     profile.add_texts(tile, first, end);
   });
-  profile.add_samples(source.keys);
+  profile.add_sampled_pairs(source.keys);
   const bool same_order = source.by_bucket.row == source.by_bin.row;
   FloatMatrix other;
   if (!same_order) other = rotate_and_scale_keys(source.rows, source.model, source.by_bucket.row);
   const KeyTile by_bucket = same_order ? source.keys : KeyTile(other);
   for_each_tile(by_bucket, source.by_bucket,
                 [&](const KeyTile& tile, auto, auto) { buckets.add_texts(tile); });
-  buckets.add_samples(by_bucket);
+  buckets.add_sampled_pairs(by_bucket);
   return {buckets.cells(source.ranges), profile.tables(source.groups)};
 }
 

@@ -14,13 +14,13 @@ struct QueryModelsAtPoints {
   QueryPoints points;
 };
 
-// Sums over groups of texts.
+// Sums of plasticity over key pairs, by group of texts.
 struct GroupPairSums {
   int groups = 0;
   std::vector<double> sum;     // (groups, points): of plasticity over pairs
   std::vector<double> weight;  // (groups, points): pairs
 
-  // Mean over the pairs of all groups except one; NaN if there are none.
+  // Returns the mean over the pairs of all groups of texts except one; NaN if there are no pairs.
   double mean_without(std::size_t group, std::size_t point) const;
 };
 
@@ -34,7 +34,7 @@ class ExamplePlasticitySums {
   void add_pair_count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);
   }
-  // Mean over the evaluated pairs of one text, or `otherwise` if there are none.
+  // Returns the mean over the evaluated pairs of one text, or `otherwise` if the text has none.
   double mean_of_example(std::int64_t example, std::int64_t point, double otherwise) const {
     return count_(example, point) > 0 ? sum_(example, point) / count_(example, point) : otherwise;
   }
@@ -70,9 +70,9 @@ struct PairTableInput {
 };
 
 struct PairPlasticityTables {
-  // Mean over pairs of keys in the same bucket, for every later query bucket within the window.
+  // Mean plasticity over pairs of keys in one bucket, for every later query bucket in the window.
   std::vector<BucketCell> buckets;
-  // Mean over all pairs of keys before the point and within the attention window, for every point.
+  // Mean plasticity over all pairs of keys before a query point and within its attention window.
   PlasticityProfileTables profile;
 };
 PairPlasticityTables compute_pair_tables(const PairTableInput& source,

@@ -31,7 +31,7 @@ class PlaneUnitVectors {
   void project(const Matrix& axes, std::span<const double> line, std::span<const float* const> rows,
                std::span<const double> centre);
 
-  // Unit vectors of all rows in a plane as complex numbers.
+  // Returns the unit vectors of all rows in one plane, as complex numbers.
   std::span<const std::complex<double>> unit_vectors_in_plane(std::int64_t plane) const {
     return std::span(units_).subspan(as_index(plane) * on_line_.size(), on_line_.size());
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "analysis/methods/kernels/bucket_ranges.h"
+#include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/numerics/products.h"
@@ -26,8 +27,8 @@ void regress_dimensions(const Moments& queries, LinearQueryModel& model,
 }
 
 // Regresses y = log2(position + 1) on the centred drift coordinate; sets the errors of the fit.
-void predict_position(std::vector<double> y, std::span<const double> drift,
-                      LinearQueryModel& model) {
+void regress_position_on_drift(std::vector<double> y, std::span<const double> drift,
+                               LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   const auto n = static_cast<double>(y.size());
   const double mean = sum(y) / n;
@@ -87,9 +88,10 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryMod
   return diagonal;
 }
 
-// Overload that needs only sums instead of rows; leaves mae_projection NaN. `drift_scatter` is the
-// scatter of the drift coordinate.
-void predict_position(const LogPositionSums& u, double drift_scatter, LinearQueryModel& model) {
+// Regresses log2(position + 1) on the drift coordinate from sums instead of rows; mae_projection
+// stays NaN. `drift_scatter` is the scatter of the drift coordinate.
+void regress_position_on_drift(const LogPositionSums& u, double drift_scatter,
+                               LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
   model.mae_baseline = u.mean_deviation;
@@ -109,7 +111,8 @@ QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
   return bucket;
 }
 
-// Sets count, mean position and, with `variances`, mean and variance of the queries in each bucket.
+// Sets the count and the mean position of the queries in each bucket, and also their mean and
+// variance if `variances` is true.
 void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
   const DistinctIntegers buckets(queries.source.bucket);
   std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
@@ -136,7 +139,8 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
 // Computes regression on the drift, residual variance and normality of each coordinate. Rotates and
 // transposes kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a
 // row x becomes y - 2 (w . y) w with y = sign (x - mean).
-void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
+QKSCOPE_VECTORIZE_FOR_CPU void describe_coordinates(const CentredRows& queries,
+                                                    LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
   const auto n = queries.size();
   std::vector<double> w(model.reflection);
@@ -163,7 +167,7 @@ void describe_coordinates(const CentredRows& queries, LinearQueryModel& model) {
       std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
       for (std::size_t i = 0; i < drift.size(); ++i)
         drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
-      predict_position(
+      regress_position_on_drift(
           project(queries.source.position, [](double position) { return std::log2(position + 1); }),
           drift, model);
     }
@@ -186,8 +190,9 @@ std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryMo
   return rotated;
 }
 
-FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
-                                std::span<const std::int64_t> order) {
+QKSCOPE_VECTORIZE_FOR_CPU FloatMatrix rotate_centred_rows(const CentredRows& rows,
+                                                          const LinearQueryModel& model,
+                                                          std::span<const std::int64_t> order) {
   constexpr std::size_t kSums = 16;   // running sums, for a vectorised dot product
   constexpr std::int64_t kAhead = 4;  // rows that are prefetched: `order` scatters them
   constexpr std::size_t kLine = 16;   // floats per cache line
@@ -262,7 +267,7 @@ LinearQueryModel fit_query_model_from_moments(const Moments& queries,
     const double drift = model.beta[j] * model.beta[j] * queries.position_scatter;
     model.residual_variance.push_back(std::max(kVarianceFloor, (variance[j] - drift) / (n - 1)));
   }
-  predict_position(log_positions, variance.front(), model);
+  regress_position_on_drift(log_positions, variance.front(), model);
   for (const auto& bucket : buckets) model.buckets.push_back(rotate_bucket_moments(bucket, model));
   return model;
 }

@@ -46,7 +46,8 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_mean_signs(const CentredRows& keys);
-// Without `bucket_variances`, every bucket gets the mean over all queries and no variance.
+// Fits the linear query model. If `bucket_variances` is false, every bucket gets the mean over all
+// queries and no variance.
 LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
                                  bool bucket_variances = true);
 
@@ -57,7 +58,7 @@ struct LogPositionSums {
   std::vector<double> cross_scatter;  // (dim): sum of centred * (u - mean)
 };
 
-// Moments of the queries of one bucket before rotation.
+// Mean and scatter of the queries of one bucket, before rotation.
 struct QueryBucketMoments {
   std::int32_t bucket = 0;
   std::int64_t count = 0;
@@ -66,13 +67,14 @@ struct QueryBucketMoments {
   Matrix scatter;            // (dim, dim); empty where only means were kept
 };
 
-// Fits the model from moments. `signs` (dim): key signs. mae_projection is NaN, normality is empty.
+// Fits the query model from moments; mae_projection is NaN, normality empty. `signs` (dim): of
+// keys.
 LinearQueryModel fit_query_model_from_moments(const Moments& queries,
                                               const LogPositionSums& log_positions,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets);
 
-// Returns, per dimension, the sign of the average over bucket means (buckets, dim); +1 for 0.
+// Averages bucket means, shape (buckets, dim), and returns the sign of each dimension; +1 for 0.
 std::vector<double> signs_of_bucket_means(const Matrix& means);
 
 // Returns centred rows in the coordinates of the linear query model, whose first axis is the drift
@@ -80,8 +82,8 @@ std::vector<double> signs_of_bucket_means(const Matrix& means);
 FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
                                 std::span<const std::int64_t> order = {});
 
-// Maps x to the coordinates of the query model: flips signs, then applies its Householder
-// reflection.
+// Converts x to the coordinates of the query model: flips signs, then applies the Householder
+// reflection of the model.
 std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model);
 
 }  // namespace qkscope

@@ -149,7 +149,7 @@ class CudaBackend : public Backend {
     if (keeps_row_sums_ || config().has_sinks())
       row_sums = scores_.reserve_row_sums(config().n_heads);
     const auto kernel = attention_.attend(score_source(), row_sums);
-    // The z of cuDNN's kernel with row sums is not bit-identical to that without row sums.
+    // z of cuDNN would not be bit-identical with row sums, so a separate kernel computes the sums.
     if (keeps_row_sums_ && kernel == AttentionKernel::cudnn)
       scores_.compute_row_sums(score_source());
     if (config().has_sinks())
@@ -327,7 +327,7 @@ class CudaBackend : public Backend {
 
   void score_rows(const RowScores& out) override {
     heads_.apply_pending();
-    attention_.keep_keys();
+    attention_.store_keys_and_values();
     copies_.deliver_copies();
     if (!out.edited) return copy_scores_to_host(out, score_source(), rows_, stream_);
     edited_heads_ = attention_.fetch_heads();
@@ -360,7 +360,7 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.has_dropped_rows());
     if (request.replacements.empty() && request.kept.empty() && layer_config_.chunk == 0)
       return scores_.add(score_source(), request, sink);
-    // The host computes statistics of chunked attention and KL divergences of replaced keys.
+    // Statistics of chunked attention and KL divergences of replaced keys are computed on the host.
     heads_.apply_pending();
     results_.deliver_all();
     const auto heads = attention_.fetch_heads();
@@ -443,7 +443,7 @@ class CudaBackend : public Backend {
   }
 
   QueriesAndKeys score_source() const { return attention_.queries_and_keys(layer_->sinks); }
-  AttentionInput host_input(const HostHeads& heads) const {
+  AttentionInput host_input(const HostQueriesKeysValues& heads) const {
     return attention_.host_input(heads, model().weights.layers[as_index(layer_number_)].sinks);
   }
 
@@ -474,7 +474,7 @@ class CudaBackend : public Backend {
   std::int64_t layer_number_ = 0;
   LayerConfig layer_config_;
   const void* pending_gate_up_ = nullptr;  // input rows of a deferred gate/up product
-  HostHeads edited_heads_;                 // set while the scores of a layer are edited
+  HostQueriesKeysValues edited_heads_;     // set while the scores of a layer are edited
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
-// Sum over groups of kLanes adjacent lanes; every lane receives it.
+// Sum over each group of kLanes adjacent lanes; every lane receives the sum of its group.
 template <int kLanes = 32, typename Number>
 __device__ Number warp_sum(Number x) {
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
@@ -58,14 +58,14 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// Sum over the four lanes whose numbers differ in the last two bits; every lane receives it.
+// Sum over each quad of four adjacent lanes; every lane receives the sum of its quad.
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// Butterfly reduction of many values over lanes kDistance apart: each lane sends the kHalf values
-// that it does not keep. Lanes with bit kDistance set keep the upper half.
+// One step of a butterfly reduction of many values over lanes kDistance apart: each lane sends the
+// kHalf values that it does not keep. Lanes with bit kDistance set keep the upper half.
 template <int kHalf, int kDistance, int kValues>
 __device__ __forceinline__ void reduce_across_lanes(float (&values)[kValues]) {
   static_assert(2 * kHalf <= kValues);
@@ -98,7 +98,7 @@ void dispatch_16bit_type(DType dtype, Run run) {
     run(__half{});
 }
 
-// Calls run(std::integral_constant) with the first of ascending widths >= `needed`, or the last.
+// Calls run(std::integral_constant) with the first of ascending widths >= `needed`, else the last.
 template <int kWidth, int... kWider, typename Run>
 void dispatch_width(std::int64_t needed, Run run) {
   if constexpr (sizeof...(kWider) > 0)
@@ -115,7 +115,7 @@ void dispatch_pack_size(bool aligned, Run run) {
     run.template operator()<1>();
 }
 
-// Calls launch(T{}, blocks) if there are blocks. `operation` names the kernel in error messages.
+// Calls launch(T{}, blocks) if `blocks` > 0. `operation` names the kernel in error messages.
 template <typename Launch>
 void launch_for_dtype(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
   if (blocks == 0) return;

@@ -84,7 +84,7 @@ void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   });
 }
 
-// Without a norm (null weight), the RMSNorm kernel copies the rows unchanged.
+// Launches the norm kernel. Without a norm (null weight), it copies the rows unchanged.
 template <typename T, int V>
 void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
   if (a.kind == NormKind::layer && a.norm.weight != nullptr)
@@ -111,7 +111,7 @@ struct RotaryPairGroup {
   int first = 0;
   int second = 0;
 
-  // Rotated channels are [begin, begin + 2 half); the groups after them hold the other channels.
+  // Channels [begin, begin + 2 half) are rotated; groups after these hold the other channels.
   __device__ RotaryPairGroup(int number, int half, int begin, bool interleaved)
       : pair(number * P), halves(pair < half && !interleaved) {
     const int unrotated = 2 * (pair - half);

@@ -39,8 +39,8 @@ class ActiveRows {
     ids_.upload(batch.ids, "row numbers", stream_);
     locate_rows();
   }
-  // Declares that keys are stored outside the batch, in a KV cache: the keys of sequence s start at
-  // row first_rows[s] of the cache.
+  // Declares that keys are in a KV cache instead of the batch; the keys of sequence s start at
+  // cache row first_rows[s].
   void set_key_rows(std::vector<std::int64_t> first_rows) {
     key_rows_ = std::move(first_rows);
     for (auto& [mask, range] : ranges_) range.count = 0;
@@ -73,7 +73,7 @@ class ActiveRows {
     const auto& config = model_.ropes[as_index(rope)];
     return {table.cos.data(), table.sin.data(), config.dim, config.begin};
   }
-  // Returns the range of rows of k that each active row attends to.
+  // Returns, for each active row, the range of rows of k that the row attends to.
   VisibleKeys visible_keys(std::int64_t window, std::int64_t chunk) {
     auto& range = ranges_[{window, chunk}];
     const auto rows = count();

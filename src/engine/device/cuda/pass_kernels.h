@@ -97,7 +97,7 @@ struct SinkArguments {
 };
 void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
 
-// Keys of latent attention: k (rows, heads, own + shared) = [own part | part of all heads].
+// Keys of latent attention: k (rows, heads, own + shared) = [part of the head | part of all heads].
 struct LatentKeysArguments {
   const void* own = nullptr;     // (rows, heads, own_width)
   const void* shared = nullptr;  // (rows, shared_width)
@@ -202,8 +202,8 @@ struct GateArguments {
 };
 void apply_gate(const GateArguments& arguments, cudaStream_t stream);
 
-// y (rows, n) *= sigmoid(x w), with x (rows, in) and w (in).
-struct GateRowsArguments {
+// Gates rows by a learned scalar: y (rows, n) *= sigmoid(x w), with x (rows, in) and w (in).
+struct RowGateArguments {
   const void* x = nullptr;
   const void* weight = nullptr;
   void* y = nullptr;
@@ -212,7 +212,7 @@ struct GateRowsArguments {
   std::int64_t n = 0;
   DType dtype = DType::bf16;
 };
-void gate_rows(const GateRowsArguments& arguments, cudaStream_t stream);
+void apply_row_gate(const RowGateArguments& arguments, cudaStream_t stream);
 
 // Clips `count` values: x = min(max(x, -limit), limit).
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream);

@@ -44,7 +44,7 @@ class ResidualUpdates {
       add_to_residual(product, target.begin);
   }
 
-  // Like add_product(), for an update in Activations::residual_update() before its norm.
+  // Adds an update that Activations::residual_update() already holds, not yet normalised.
   void add_computed_update(std::int64_t count, const UpdateTarget& target) {
     const bool deferred = target.addition == ResidualAddition::deferred;
     if (!deferred || target.post_norm.weight != nullptr)
@@ -101,7 +101,7 @@ class PerLayerEmbeddings {
  public:
   explicit PerLayerEmbeddings(const PassContext& pass) : pass_(pass) {}
 
-  // Computes the inputs of all layers from the embedded tokens in the residual stream.
+  // Computes the per-layer inputs of all layers from the embedded tokens in the residual stream.
   void embed(const DeviceSharedWeights& weights) {
     const auto rows = pass_.rows.count();
     const auto width = pass_.model.per_layer.width;
@@ -123,7 +123,7 @@ class PerLayerEmbeddings {
                  .sum_factor = std::sqrt(0.5f)});
   }
 
-  // Adds the contribution of the input of layer number `number` to the residual stream.
+  // Adds the contribution of a layer's per-layer input to the residual stream; `number`: the layer.
   void add_to_residual(const DeviceLayer& layer, std::int64_t number, ResidualUpdates& updates,
                        ResidualAddition addition) {
     const auto rows = pass_.rows.count();

@@ -83,7 +83,7 @@ __global__ void find_difference_kernel(const std::uint32_t* a, const std::uint32
     if (a[i] != b[i]) *differs = 1;  // a benign race: every writer stores the same value
 }
 
-// Calls run(From{}, T{}) with the types of stored weights (also f8_e4m3) and of their conversion.
+// Calls run(From{}, T{}) with the types before and after a conversion; From may also be f8_e4m3.
 template <typename Run>
 void dispatch_conversion(DType from, DType to, Run run) {
   dispatch_element_type(to, [&](auto type) {

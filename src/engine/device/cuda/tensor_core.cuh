@@ -86,7 +86,7 @@ __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 
-// 2^x by the hardware unit; 0 at -infinity, exactly 1 at 0.
+// Approximate 2^x by the hardware unit; 0 at -infinity and exactly 1 at 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -126,7 +126,7 @@ __device__ inline uint4 gather_elements(const std::uint16_t* source, int count) 
 }
 
 // Loads rows [begin, begin + count) of `source` into the tile; other rows and columns past d_head
-// become zero. All threads of the block must call it; valid after wait_for_copies and a barrier.
+// become zero. Must be called by all threads of a block; valid after wait_for_copies and a barrier.
 template <int kRows, int kWidth, int kThreads, bool kVectors>
 __device__ __forceinline__ void load_tile_rows(
     char* tile, const HeadRows<const std::uint16_t, kVectors>& source, std::int64_t begin,

@@ -35,7 +35,7 @@ bool cudnn_supports(const AttentionProperties& attention) {
 
 constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;  // limit of the scores held on the GPU
 
-// Copies rows [begin, begin + count) of every head into `to` (heads, rows, keys) on the host.
+// Copies rows [begin, begin + count) of all heads to the host, into `to` (heads, rows, keys).
 void copy_to_host(const float* from, TensorView to, std::int64_t begin, std::int64_t count,
                   cudaStream_t stream) {
   if (to.empty()) return;

@@ -165,7 +165,7 @@ class HopperAttention {
   // Sets the sequences of the pass. Each sequence occupies consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
-  // Causal attention with a.window. A row holds q, k and v one after another, and z is dense.
+  // Causal attention with sliding window a.window. Each input row holds q, k and v; z is dense.
   void attend(const AttentionArguments& a);
 
  private:
@@ -182,7 +182,7 @@ class HopperAttention {
   DeviceMemory counter_;  // int
 };
 
-// cudnn_attention_absent.cpp is the stub for builds without cuDNN.
+// Attention with cuDNN; cudnn_attention_absent.cpp is the stub for builds without cuDNN.
 class CudnnAttention {
  public:
   // Starts cuDNN on a background thread, because start-up takes half a second.

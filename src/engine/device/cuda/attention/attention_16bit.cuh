@@ -18,7 +18,7 @@ namespace qkscope::cuda {
 template <int kBands, int kColumns>
 using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over the warp
 
-// Calls use(band, half, row) for each row of this lane; `row` counts from the warp's first row.
+// Calls use(band, half, row) for each query row of this lane; row 0 is the warp's first row.
 template <int kBands, typename Use>
 __device__ __forceinline__ void for_each_lane_row(Use use) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void for_each_lane_row(Use use) {
       use(band, half, band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
 }
 
-// Calls use(n, i) for each column that this lane holds: its i-th column in fragment n.
+// Calls use(n, i) for each column that this lane holds: column i of the lane in fragment n.
 template <int kColumns, typename Use>
 __device__ __forceinline__ void for_each_lane_column(Use use) {
 #pragma unroll
@@ -98,7 +98,7 @@ __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys
   }
 }
 
-// Same with q in shared memory.
+// Overload for queries in shared memory instead of registers.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys>& scores,
                                                          std::uint32_t q, std::uint32_t k) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void mask_scores(Fragments<kBands, kKeys>& scores,
 }
 
 // Online softmax: replaces scores by weights 2^(scale (score - maximum)) and rescales the previous
-// sum and values to the new maximum. A fully masked tile changes no bit of a query.
+// sum and values to the new maximum. A fully masked tile leaves a query bit-identical.
 template <int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
                                                RunningSoftmax<kBands>& softmax,
@@ -173,7 +173,7 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
     softmax.maximum[band][half] = maximum;
     softmax.sum[band][half] = fmaf(softmax.sum[band][half], factor[band][half], sum);
   });
-  // Rescaling is rare: in a long scan the running maximum seldom changes.
+  // Rescaling is skipped unless a maximum has grown, which is rare in a long scan over keys.
   if (!__any_sync(kAllLanes, moved)) return;
 #pragma unroll
   for (int band = 0; band < kBands; ++band)
@@ -183,8 +183,8 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
       for (int i = 0; i < 4; ++i) values[band][n][i] *= factor[band][i / 2];
 }
 
-// Adds weights times v to values (queries, kWidth). The C fragments of the weights are A fragments
-// without shuffles: 8 keys form the left half of a 16 x 16 operand, the next 8 the right half.
+// Adds weights times v to values (queries, kWidth). Accumulator (C) fragments of the weights are A
+// fragments without shuffles: 8 keys are the left half of a 16 x 16 operand, the next 8 the right.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void add_weighted_values(Fragments<kBands, kWidth>& values,
                                                     const Fragments<kBands, kKeys>& weights,
@@ -285,7 +285,7 @@ __device__ __forceinline__ TileVisibility tile_visibility(KeyTile tile,
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
   if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return TileVisibility::none;
-  // The last tile may be short; its zero rows are outside every query's range.
+  // The last key tile may be short; its zero-filled rows are outside every query's range.
   const auto end = tile.begin + Shape::kKeys;
   const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
   return __all_sync(kAllLanes, all) ? TileVisibility::all : TileVisibility::some;
@@ -299,7 +299,7 @@ __device__ HeadRows<const std::uint16_t, kVectors> head_input_rows(const void* d
   return {static_cast<const std::uint16_t*>(data) + head * width + begin, stride, width - begin};
 }
 
-// Stores z of the warp's rows via the warp's query buffer, which no other warp reads.
+// Stores z of the warp's rows through its part of the query buffer, which no other warp reads.
 template <typename T, typename Shape, bool kVectors, typename Block>
 __device__ __forceinline__ void store_output(
     char* q_warp, const AttentionArguments& a, const Block& block, int row,

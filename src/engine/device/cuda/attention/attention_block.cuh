@@ -17,7 +17,7 @@ struct KeyTile {
   __device__ bool is_valid() const { return begin != kNoKey; }
 };
 
-// Key ranges of a block's queries, in shared memory.
+// Visible keys of each query of a thread block, in shared memory.
 template <int kRows>
 struct KeyRanges {
   std::int32_t first[kRows];     // first visible key
@@ -43,7 +43,7 @@ class KeyTileIterator {
   static_assert((kKeys & (kKeys - 1)) == 0);
 
  public:
-  // Construct after a barrier that follows the last write to `ranges`.
+  // Must be constructed after a barrier that follows the last write to `ranges`.
   __device__ explicit KeyTileIterator(const KeyRanges<kRows>& ranges)
       : ranges_(ranges),
         end_(1 - min_over_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}

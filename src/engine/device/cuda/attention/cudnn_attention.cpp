@@ -98,7 +98,7 @@ struct CudnnAttention::Library {
            model.d_value() % 8 == 0 && model.d_head <= 256;
   }
 
-  // Building the first plan loads cuDNN's kernels.
+  // Opens cuDNN on `device` and builds a first plan, because that loads cuDNN's kernels.
   void start(int device) {
     open_cudnn();
     cuda::check(cudaSetDevice(device), "use the GPU");

@@ -11,7 +11,7 @@
 
 namespace qkscope::cuda {
 
-// FlashInfer's softmax expects a struct of this name.
+// Parameters of the scores. FlashInfer's softmax requires a struct with the name ScoreParams.
 struct ScoreParams {
   float sm_scale;
   float softcap;  // 0: none
@@ -133,7 +133,7 @@ struct TileQueue {
     }
   };
 
-  // The index of the next tile is stored after the kernel's own shared memory.
+  // Offset of the next tile's index in shared memory, after the memory of FlashInfer's kernel.
   static constexpr int kNextAt = (sizeof(typename Traits::SharedStorage) + 15) / 16 * 16;
   static constexpr int kSharedBytes = kNextAt + 16;
   static constexpr int kThreads =

@@ -18,7 +18,7 @@
 namespace qkscope::cuda {
 
 // q, k and v of one layer on the host, for edited scores and statistics without a CUDA kernel.
-struct HostHeads {
+struct HostQueriesKeysValues {
   Tensor q;  // (rows, n_heads, d_head)
   Tensor k;  // (rows, n_kv_heads, d_head)
   Tensor v;  // (rows, n_kv_heads, d_value)
@@ -35,8 +35,8 @@ class LayerAttention {
                                     : std::make_unique<CudnnAttention>(pass.model, pass.dtype,
                                                                        device, pass.stream)) {}
 
-  // Plans FlashInfer's or cuDNN's attention. Passes with a KV cache use the built-in kernel. A
-  // chunk of chunked attention is a sequence of its own.
+  // Tells FlashInfer or cuDNN the sequences of the pass; with a KV cache, neither is used. For
+  // chunked attention, every chunk counts as one sequence.
   void begin_pass(const Batch& batch) {
     batch_ = &batch;
     store_ = nullptr;
@@ -68,8 +68,8 @@ class LayerAttention {
     keys_kept_ = false;
   }
 
-  // Whether the keys and values are those of an earlier layer; copy_shared_keys() copies them to
-  // Activations::k() and v().
+  // Returns true if the layer reuses keys and values of an earlier layer; copy_shared_keys() copies
+  // these to Activations::k() and v().
   bool uses_shared_keys() const { return source_ != layer_; }
   void copy_shared_keys() {
     pass_.copy({.x = shared_.at(source_).data(),
@@ -80,8 +80,8 @@ class LayerAttention {
                 .count = pass_.rows.count(),
                 .n = a_.kv_width()});
   }
-  // Appends keys and values to the KV cache and keeps them for later layers, once per layer.
-  void keep_keys() {
+  // Appends keys and values to the KV cache, and keeps a copy for later layers that share them.
+  void store_keys_and_values() {
     if (std::exchange(keys_kept_, true) || uses_shared_keys()) return;
     const auto copy = [&](void* to, const std::int32_t* rows) {
       pass_.copy({.x = a_.k(),
@@ -97,8 +97,8 @@ class LayerAttention {
       copy(pass_.reserve(shared_[layer_], batch_->rows() * a_.kv_width(), "shared keys"), nullptr);
   }
 
-  // Queries of the active rows, and the keys that they read. `sinks`: (n_heads) on the GPU, or
-  // null.
+  // Returns the queries of the active rows and the keys that they attend to. `sinks`: (n_heads) on
+  // the GPU, or null.
   QueriesAndKeys queries_and_keys(const float* sinks) const {
     return {.q = a_.queries(),
             .k = continues_ ? store_->view(source_, true).data : a_.k(),
@@ -115,12 +115,13 @@ class LayerAttention {
             .sinks = sinks};
   }
 
-  HostHeads fetch_heads() {
-    return {pass_.copies.fetch(a_.view(ActivationBuffer::q, pass_.rows.count())), fetch_keys(true),
-            fetch_keys(false)};
+  HostQueriesKeysValues fetch_heads() {
+    return {pass_.copies.fetch(a_.view(ActivationBuffer::q, pass_.rows.count())),
+            fetch_keys_or_values(true), fetch_keys_or_values(false)};
   }
-  // `sinks`: (n_heads) on the host, or empty.
-  AttentionInput host_input(const HostHeads& heads, std::span<const float> sinks) const {
+  // Returns the inputs of CPU attention. `sinks`: (n_heads) on the host, or empty.
+  AttentionInput host_input(const HostQueriesKeysValues& heads,
+                            std::span<const float> sinks) const {
     const auto source = queries_and_keys(nullptr);
     return {.q = heads.q,
             .k = heads.k,
@@ -135,7 +136,7 @@ class LayerAttention {
 
   // Computes z of the active rows. Returns the kernel that was used; cuDNN's computes no row sums.
   AttentionKernel attend(const QueriesAndKeys& source, const SoftmaxRowSums& row_sums) {
-    keep_keys();
+    store_keys_and_values();
     AttentionArguments arguments{source};
     arguments.v = continues_ ? store_->view(source_, false).data : a_.v();
     arguments.z = a_.z();
@@ -144,7 +145,7 @@ class LayerAttention {
     arguments.queries = pass_.rows.count();
     arguments.d_value = a_.d_value();
     arguments.row_sums = row_sums;
-    // The libraries are prepared for heads of the size and number that most layers have.
+    // FlashInfer and cuDNN are prepared only for the head size and head counts of most layers.
     const auto& layer = a_.layer();
     const bool has_usual_heads = layer.d_head == 0 && layer.n_kv_heads == 0;
     const auto kernel = choose_attention_kernel(
@@ -179,7 +180,7 @@ class LayerAttention {
 
  private:
   // Copies the keys or values of all positions to the host, sequence after sequence.
-  Tensor fetch_keys(bool keys) {
+  Tensor fetch_keys_or_values(bool keys) {
     const auto view = a_.view(keys ? ActivationBuffer::k : ActivationBuffer::v, batch_->rows());
     if (!continues_) return pass_.copies.fetch(view);
     std::int64_t positions = 0;
@@ -312,7 +313,7 @@ class QueryKeyValueSteps {
   }
 
  private:
-  // The part of the keys that is not rotated overwrites the normalised rows.
+  // Projects latents to q, k and v. Unrotated keys are written over the normalised rows.
   void project_from_latents(bool values) {
     const auto stride = a_.qkv_width();
     const auto shared = layer_->latent.rotated_key.out;

@@ -18,7 +18,7 @@ struct ScoreMemory {
 
 // Operands of a thread block: one row of q for several heads, and several rows of k for one head.
 template <typename T>
-struct BlockSource {
+struct ScoreBlockOperands {
   const T* q;  // (heads, d_head)
   const T* k;  // (keys, d_head)
   std::int64_t k_stride;
@@ -27,7 +27,7 @@ struct BlockSource {
 
 // Loads dimensions [from, from + kColumns) of a block's queries and keys; zeros past d_head.
 template <typename T>
-__device__ void load(ScoreMemory& memory, const BlockSource<T>& source, int from) {
+__device__ void load(ScoreMemory& memory, const ScoreBlockOperands<T>& source, int from) {
   for (int item = threadIdx.x; item < kHeads * kColumns; item += kKeys) {
     const int head = item / kColumns, column = item % kColumns;
     const bool valid = head < source.heads && from + column < source.d_head;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kKeys)
   const auto first = a.first_key[row] - base, last = a.last_key[row] - base;
   float scores[kHeads] = {};
   if (first < kKeys && last >= 0) {
-    const BlockSource<T> source = {
+    const ScoreBlockOperands<T> source = {
         .q = static_cast<const T*>(a.q) + a.rows[row] * a.row_stride + head * d_head,
         .k = static_cast<const T*>(a.k) + base * a.k_stride + kv_head * d_head,
         .k_stride = a.k_stride,
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
   float* pattern = a.pattern + index * a.keys;
   const auto first = static_cast<std::int64_t>(a.first_key[row]) - a.sequence_begin[row];
   const auto last = static_cast<std::int64_t>(a.last_key[row]) - a.sequence_begin[row];
-  // Each thread always sums the same columns: partial sums do not depend on the window's start.
+  // Each thread sums a fixed set of columns, so partial sums do not depend on the window's start.
   const auto begin = first / kSoftmaxThreads * kSoftmaxThreads + threadIdx.x;
 
   float maximum = -INFINITY;

@@ -37,7 +37,7 @@ class ActivationCopier {
 
   explicit ActivationCopier(cudaStream_t compute);
 
-  // Copies the selected part to the host and passes it to `show`, now or later, in call order.
+  // Copies the selected part to the host and passes it to `show` on arrival, in call order.
   void copy_to_host(const DeviceView& view, const SelectedIndices& selected, Show show);
   void deliver_copies() { transfers_.deliver_all(); }
   void discard_all() { transfers_.discard_all(); }  // waits for the copies and discards them
@@ -45,7 +45,7 @@ class ActivationCopier {
   // Copies the selected part into new GPU memory and waits. `shape` receives the copy's shape.
   std::shared_ptr<void> copy_on_device(const DeviceView& view, const SelectedIndices& selected,
                                        Shape& shape);
-  // Overwrites the activation with float32 values in GPU memory; false if it has these values.
+  // Overwrites the activation with float32 values on the GPU; false if it already has these values.
   bool put(const float* values, const DeviceView& view);
 
   // Copies a whole activation to the host (fetch) or from the host (put); complete on return.

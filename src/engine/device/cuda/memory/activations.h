@@ -98,8 +98,8 @@ class Activations {
   // Switches the queries back to the q part of qkv, before the next projection.
   void read_queries_from_qkv() { queries_kept_ = false; }
 
-  // Allocates a copy of the residual stream at the input of a layer, for MLPs that read it
-  // (parallel residual), and a buffer for the kept rows of that copy.
+  // Allocates a copy of the residual stream at the input of a layer, for MLPs that run in parallel
+  // to attention (parallel residual), and a buffer for the kept rows of that copy.
   void* reserve_layer_input(std::int64_t rows) {
     has_layer_input_ = true;
     layer_input_kept_ = false;
@@ -253,7 +253,7 @@ class CudaKeyValueStore : public KeyValueStore {
         if (!model.layer(i).has_attention() || model.layer(i).shares_kv()) continue;
         const auto bytes = rows_ * view(i, true).row_stride * element_bytes(dtype_);
         auto* const memory = layers_[as_index(i)].reserve(bytes, "cached keys and values");
-        // Attention multiplies masked rows by 0, also those that no text has filled.
+        // Attention multiplies masked rows by 0, even rows never written, so these must not be NaN.
         check(cudaMemset(memory, 0, as_index(bytes)), "clear the cache");
       }
       check(cudaStreamSynchronize(nullptr), "clear the cache");
@@ -270,7 +270,7 @@ class CudaKeyValueStore : public KeyValueStore {
   // Returns the states of recurrent and convolution layers, or null if the model has none.
   RecurrentStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
 
-  // Keys or values of a layer that has its own, (sequences * positions, n_kv_heads, head width).
+  // View of the keys or values of a layer, shape (sequences * positions, n_kv_heads, head width).
   DeviceView view(std::int64_t layer, bool keys) const {
     const auto& config = model_.layer(layer);
     const auto heads = model_.n_kv_heads_of(config);

@@ -48,7 +48,7 @@ struct PinnedMemoryDeleter {
 template <typename Free>
 class GrowingMemory {
  public:
-  // Ensures at least `bytes` bytes. `what` names the buffer in the out-of-memory message.
+  // Grows the buffer to at least `bytes` bytes. `what` names it in the out-of-memory message.
   void* reserve(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes, what);
     return memory_.get();
@@ -150,7 +150,7 @@ class HostTransfers {
  public:
   using Deliver = std::function<void(const std::byte*)>;
 
-  // At most `most_bytes` bytes are in flight: begin_transfer() waits for the oldest transfers.
+  // Limits the bytes in flight to `most_bytes`: begin_transfer() waits for the oldest transfers.
   HostTransfers(cudaStream_t compute, std::int64_t most_bytes)
       : compute_(compute), most_bytes_(most_bytes) {}
   void raise_limit(std::int64_t most_bytes) { most_bytes_ = std::max(most_bytes_, most_bytes); }
@@ -159,7 +159,7 @@ class HostTransfers {
   std::byte* begin_transfer(std::int64_t bytes, std::int64_t capacity, const char* what);
   // Indices for the kernel that fills the memory returned by begin_transfer().
   UploadBuffer& index_buffer() { return next_->indices; }
-  // Copies data that the compute stream wrote so far to the host, for `deliver`, in call order.
+  // Starts copying the data written by the compute stream to the host; calls `deliver` on arrival.
   void send(Deliver deliver);
 
   void deliver_all();

@@ -164,7 +164,7 @@ class LayerPlacement {
   std::int64_t used_ = 0;
 };
 
-// Calls place(placement) to compute the size of some weights, then to upload them to `memory`.
+// Calls place(placement) twice: to compute the size of weights, and to upload them to `memory`.
 template <typename Place>
 auto measure_and_place(DType dtype, DeviceMemory& memory, const char* what,
                        WeightUploader& uploader, Place place) {
@@ -306,7 +306,7 @@ void DeviceWeights::run_uploads() {
   }
 }
 
-// Uploads every layer into its own slot, in the order in which a pass needs them.
+// Uploads every layer into its own slot, in the order in which a pass uses the layers.
 void DeviceWeights::upload_layers() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (model_.config.layers[i].cross_attention) continue;

@@ -68,7 +68,7 @@ class WeightUploader {
     Event done;
   };
 
-  // Rows of a matrix to upload: to `direct` in GPU memory, or through a staging buffer if null.
+  // Matrix rows to upload: to `direct` in GPU memory or, if null, through a staging buffer.
   struct RowUpload {
     std::int64_t rows;
     std::int64_t row_bytes;
@@ -193,7 +193,8 @@ class WeightUploader {
   int next_ = 0;
 };
 
-// Multi-head latent attention; DeviceLayer::qkv then is W_Q, (n_heads d_head, q_rank or d_model).
+// Multi-head latent attention. DeviceLayer::qkv holds only W_Q: (n_heads d_head, q_rank or
+// d_model).
 struct DeviceLatentAttention {
   DeviceLinear kv;           // (kv_rank, d_model)
   DeviceLinear rotated_key;  // (rotated dimensions, d_model)
@@ -204,8 +205,8 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
-// Weights of a mixer with a state. The projections q, k, v, z, b and a (those that the kind of
-// mixer has) are stacked into one matrix, except z and a of low rank.
+// Weights of a recurrent mixer. The projections to q, k, v, z, b and a (those that the kind of
+// mixer has) are stacked into one matrix; low-rank projections to z and a are separate.
 struct DeviceMixer {
   DeviceLinear projection;  // (channels and gates, d_model)
   DeviceLinear z_latent;    // (d_value, d_model) or none
@@ -218,7 +219,7 @@ struct DeviceMixer {
 
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
-  // ((n_heads + 2 n_kv_heads) d_head, d_model); no rows for v that is k, nor for shared k and v.
+  // ((n_heads + 2 n_kv_heads) d_head, d_model); no rows for v if v = k, nor for shared k and v.
   DeviceLinear qkv;
   DeviceLatentAttention latent;
   const float* sinks = nullptr;               // (n_heads) or null

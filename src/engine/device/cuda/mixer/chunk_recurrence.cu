@@ -11,18 +11,18 @@ constexpr int kTile = 64;                 // columns of the state in a block of 
 constexpr int kChunkThreads = 128;        // four warps
 constexpr int kTiles = kChunk / 8;        // accumulators of 16 rows of a chunk x chunk matrix
 constexpr int kSystemPitch = kChunk + 8;  // floats
-// Matrices of a chunk and head: high and low part of T, of the delta rule, and of P.
+// Number of matrices per chunk and head: high and low part of P and, with the delta rule, of T.
 template <bool kDelta>
 constexpr int kMatrices = kDelta ? 4 : 2;
 
-// A 16 x 16 operand in nearly float32 precision: the sum of two fragments of T.
+// A 16 x 16 operand in nearly float32 precision, as the sum of two fragments of the 16-bit type T.
 template <typename T>
 struct SplitFragment {
   std::uint32_t high[4];
   std::uint32_t low[4];
 
   SplitFragment() = default;
-  // From accumulators of the columns 0 to 7 and 8 to 15.
+  // Converts the float32 accumulators of columns 0 to 7 and of columns 8 to 15.
   __device__ __forceinline__ SplitFragment(const float (&left)[4], const float (&right)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -34,8 +34,8 @@ struct SplitFragment {
   }
 };
 
-// Address for load_matrices() of this lane: 16 x 16 values of a tile from (row, column) on. The
-// four 8 x 8 matrices are taken row by row, or with kColumnFirst column by column.
+// Returns this lane's address for load_matrices(), for 16 x 16 values at (row, column) of a tile.
+// The four 8 x 8 matrices are in row-major or, with kColumnFirst, in column-major order.
 template <int kRowPitch, bool kColumnFirst>
 __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int row, int column) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -44,9 +44,9 @@ __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int 
   return shared_address(tile + (row + 8 * down + lane % 8) * kRowPitch + (column + 8 * across) * 2);
 }
 
-// c += part times rows [16 step, 16 step + 16) of M, a (depth, 8 kCount) matrix. The tile holds M
-// if kStraight is set, else its transpose. Skips columns before 16 `begin`, and part.low if
-// kHighOnly.
+// Adds `part` times rows [16 step, 16 step + 16) of a matrix M (depth, 8 kCount) to c. The tile in
+// shared memory holds M if kStraight is set, else its transpose. Columns before 16 `begin` are
+// skipped, and part.low if kHighOnly.
 template <typename T, int kRowPitch, bool kStraight, bool kHighOnly, int kCount>
 __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const SplitFragment<T>& part,
                                               const char* tile, int step, int begin = 0) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const Split
   }
 }
 
-// Starts the copy of channels [first, first + kWidth) of the rows of a chunk into a tile.
+// Starts the asynchronous copy of channels [first, first + kWidth) of a chunk's rows into a tile.
 template <int kWidth>
 __device__ void load_channels(char* tile, const MixerArguments& a, RecurrenceChunk chunk,
                               std::int64_t first) {
@@ -81,7 +81,7 @@ __device__ void store_split(T* matrix, int index, float value) {
   matrix[kChunk * kChunk + index] = from_float<T>(value - round_to_type<T>(value));
 }
 
-// Column `column` of T = (I + A)^-1 diag(b) by forward substitution.
+// Solves for one column of T = (I + A)^-1 diag(b), by forward substitution.
 template <typename T>
 __device__ void solve_column(const float* system, int column, float rate, T* matrix) {
   float x[kChunk] = {};
@@ -101,7 +101,7 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
   }
 }
 
-// Matrices and factors of one chunk and head.
+// Computes the matrices T and P and the decay factors of one chunk and head.
 template <typename T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
@@ -205,7 +205,7 @@ struct ChunkRecurrence {
                  a.factors + at * 2 * kChunk + four, true);
   }
 
-  // Calls change(value, address of the state) for all values, given the row of a state.
+  // Calls change(value, address) for each state value of this thread; `number`: row of the state.
   template <typename Change>
   __device__ void visit_state(std::int64_t number, Change change) {
     float* const at = a.states + (number * a.config.value_heads + head) * kKeys * a.config.d_value;
@@ -224,7 +224,7 @@ struct ChunkRecurrence {
       if constexpr (kDelta) multiply_tile<T, kKeyPitch, false, false>(w, part, stage.keys, step);
       multiply_tile<T, kKeyPitch, false, false>(output, part, stage.queries, step);
     }
-    take_values(stage, w, output);
+    combine_with_values(stage, w, output);
     if constexpr (kDelta) {
       float solved[kTiles][4] = {};
       multiply_lower(stage.matrices, w, solved);
@@ -242,14 +242,14 @@ struct ChunkRecurrence {
           state, SplitFragment<T>(w[2 * step], w[2 * step + 1]), stage.keys, step);
   }
 
-  // Position in the chunk, or key of the state, of value e of accumulators with 16 rows.
+  // Position in the chunk (or key channel of the state) of accumulator element e of this lane.
   __device__ int position(int e) const {
     return e / 4 * 8 + lane % 4 * 2 + e % 2;
   }
 
-  // w = v - e^c w, output = e^c output; in Mamba 2, w = v, output = e^c output + D v.
-  __device__ void take_values(const Stage& stage, float (&w)[kTiles][4],
-                              float (&output)[kTiles][4]) const {
+  // Computes w = v - e^c w, output = e^c output; in Mamba 2, w = v, output = e^c output + D v.
+  __device__ void combine_with_values(const Stage& stage, float (&w)[kTiles][4],
+                                      float (&output)[kTiles][4]) const {
     const float skip = a.vectors.skip == nullptr ? 0.0f : a.vectors.skip[head];
 #pragma unroll
     for (int pair = 0; pair < kTiles / 2; ++pair) {
@@ -269,8 +269,8 @@ struct ChunkRecurrence {
     }
   }
 
-  // y += x M', for a lower triangular M (chunk, chunk) that is the sum of two matrices. Values of
-  // Mamba 2, x = v, have no low part.
+  // y += x M', for a lower triangular M (chunk, chunk), stored as high part + low part. In Mamba 2,
+  // x = v is exact in 16 bits, so its low part is skipped.
   __device__ void multiply_lower(const char* matrix, const float (&x)[kTiles][4],
                                  float (&y)[kTiles][4]) const {
 #pragma unroll
@@ -281,7 +281,7 @@ struct ChunkRecurrence {
     }
   }
 
-  // Writes the output of the warp over its part of the values, and from there to the rows of `to`.
+  // Writes the warp's output to the rows of `to`, through the shared memory of the warp's values.
   __device__ void store(Stage& stage, const float (&output)[kTiles][4], T* to, int rows) const {
     const float scale = kDelta ? rsqrtf(static_cast<float>(kKeys)) : 1.0f;
     __syncwarp();
@@ -299,7 +299,7 @@ struct ChunkRecurrence {
   }
 };
 
-// Walks the chunks of a sequence; one block per sequence, head and kTile columns of the state.
+// Runs the chunks of a sequence in order; one block per sequence, head and kTile state columns.
 template <typename T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
@@ -350,7 +350,7 @@ void run_chunks(const MixerArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-// Each kind has the types and widths of keys for which runs_in_cuda_chunks() is true.
+// Instantiates the kernels for the mixers, types and key widths that runs_in_cuda_chunks() accepts.
 void run_recurrence_in_chunks(const MixerArguments& a, cudaStream_t stream) {
   if (a.config.kind == Mixer::mamba2)
     return dispatch_width<64, 128, 256>(a.config.d_key, [&](auto keys) {

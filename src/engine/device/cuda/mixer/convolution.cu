@@ -18,7 +18,7 @@ __device__ float softplus(float x) {
   return log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
 }
 
-// Channels that one warp convolves: a head of the delta rule, or kWidest of another mixer.
+// Channels that one warp convolves: a head with the delta rule, else at most kWidest channels.
 struct ChannelRange {
   std::int64_t first;
   int width;
@@ -30,7 +30,7 @@ std::int64_t channel_range_count(const MixerConfig& c) {
                             : (c.channels() + kWidest - 1) / kWidest;
 }
 
-// Warps that compute the rates and decays of a row: one per head in Kimi Delta Attention.
+// Number of warps per row that compute rates and decays: one per head in Kimi Delta Attention.
 std::int64_t rate_warp_count(const MixerConfig& c) {
   if (c.kind == Mixer::short_convolution) return 0;
   return c.kind == Mixer::kimi_delta ? c.value_heads : 1;
@@ -47,8 +47,8 @@ __device__ ChannelRange channel_range(const MixerArguments& a, int number) {
   return {2 * a.key_width + value_head * c.d_value, static_cast<int>(c.d_value), false};
 }
 
-// Inputs of V channels `offset` rows after the first row of a sequence, or before it: q, k and v,
-// or k times v of a short convolution.
+// Returns inputs of the convolution, V channels at row `offset` of a sequence (negative: before the
+// pass). The inputs are q, k and v or, in a short convolution, k times v.
 template <typename T, int V>
 __device__ Pack<float, V> convolution_input(const MixerArguments& a, const MixerSequence& s,
                                             std::int64_t offset, std::int64_t channel) {
@@ -83,7 +83,7 @@ __device__ void store_convolved(const MixerArguments& a, std::int64_t row, std::
   *reinterpret_cast<Pack<T, V>*>(to) = result;
 }
 
-// One warp: channels of one row. The inputs of the last rows of a sequence are kept.
+// One warp convolves channels of one row, and saves the last inputs of a sequence for later passes.
 template <typename T, int V>
 __device__ void convolve_row(const MixerArguments& a, std::int64_t row, const ChannelRange& range,
                              int lane) {
@@ -122,7 +122,7 @@ __device__ void convolve_row(const MixerArguments& a, std::int64_t row, const Ch
       store_convolved<T, V>(a, row, range.first + at, y[j], scale);
 }
 
-// Rates and decays of all heads of a row. The limits of the rate do not change a gated delta net.
+// Computes rates and decays of all heads of a row. In gated delta nets, the step size is unlimited.
 template <typename T>
 __device__ void compute_rates(const MixerArguments& a, std::int64_t row, int lane) {
   const auto& c = a.config;
@@ -142,7 +142,7 @@ __device__ void compute_rates(const MixerArguments& a, std::int64_t row, int lan
   }
 }
 
-// Rate and decays of one head of Kimi Delta Attention in a row.
+// Computes the rate and the channel decays of one head of Kimi Delta Attention, for one row.
 template <typename T>
 __device__ void compute_channel_decays(const MixerArguments& a, std::int64_t row, int head,
                                        int lane) {
@@ -157,7 +157,7 @@ __device__ void compute_channel_decays(const MixerArguments& a, std::int64_t row
     a.channel_decays[at * c.d_key + i] = expf(-speed * softplus(to_float(x[i]) + bias[i]));
 }
 
-// Each warp: one range of channels, or rates and decays, of kConvolvedRows rows.
+// Each warp computes kConvolvedRows rows of one range of channels, or of rates and decays.
 template <typename T, int V>
 __global__ void convolve_kernel(MixerArguments a, int ranges, int rate_warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -174,7 +174,7 @@ __global__ void convolve_kernel(MixerArguments a, int ranges, int rate_warps) {
       compute_rates<T>(a, row, lane);
 }
 
-// States of a short convolution: inputs of the token after each state row, one block per input.
+// Copies the short convolution's state (last inputs) after each state row; one block per input.
 template <typename T>
 __global__ void convolution_states_kernel(MixerArguments a) {
   const auto kept = static_cast<unsigned>(a.config.taps - 1);
@@ -200,9 +200,9 @@ __device__ float sum_over_threads(float x) {
   return x;
 }
 
-// Each kThreads threads: one row of one group of heads that are normalised together.
+// Each group of kThreads threads normalises and gates one row of heads that share a norm.
 template <typename T, int kThreads>
-__global__ void gate_kernel(MixerArguments a, std::int64_t groups) {
+__global__ void normalize_and_gate_kernel(MixerArguments a, std::int64_t groups) {
   const auto& c = a.config;
   const std::int64_t n = a.value_width / groups;
   const std::int64_t at =
@@ -264,9 +264,10 @@ void normalize_and_gate_output(const MixerArguments& a, cudaStream_t stream) {
   const auto blocks = is_wide ? a.rows * groups : (a.rows * groups + kWarps - 1) / kWarps;
   dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    launch_with_shared_memory("gate the output of a mixer",
-                              is_wide ? gate_kernel<T, kThreads> : gate_kernel<T, 32>, blocks,
-                              kThreads, 0, stream, a, groups);
+    launch_with_shared_memory(
+        "gate the output of a mixer",
+        is_wide ? normalize_and_gate_kernel<T, kThreads> : normalize_and_gate_kernel<T, 32>, blocks,
+        kThreads, 0, stream, a, groups);
   });
 }
 

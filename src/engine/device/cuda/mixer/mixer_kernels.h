@@ -49,7 +49,7 @@ struct MixerArguments {
   std::int64_t rows = 0;
   const void* projected = nullptr;  // (rows, stride): q, k, v, z, b and a that the kind has
   std::int64_t stride = 0;          // elements
-  // Kimi Delta Attention, whose z and a are not in `projected`:
+  // Low-rank z and a of Kimi Delta Attention, which `projected` does not contain.
   const void* low_rank_z = nullptr;  // (rows, value_width)
   const void* low_rank_a = nullptr;  // (rows, value_heads, d_key)
   MixerVectors vectors = {};
@@ -79,8 +79,8 @@ struct MixerArguments {
   float* row_states = nullptr;  // MixerConfig::state_shape(state_row_count)
 };
 
-// Convolves `projected` into `qkv`, and computes rates and decays; q and k of the delta
-// rule have unit length. A short convolution writes `output` and `row_states` instead.
+// Convolves `projected` into `qkv`, and computes rates and decays. With the delta rule, q and k are
+// scaled to unit length. A short convolution writes `output` and `row_states` instead.
 void convolve_inputs(const MixerArguments& arguments, cudaStream_t stream);
 
 // The recurrence: writes `output`, states after the pass and `row_states`. Sequences with chunks
@@ -95,12 +95,12 @@ void convolve_inputs(const MixerArguments& arguments, cudaStream_t stream);
 // in the second factor. FlashInfer (0.6) has a kernel of the delta rule, which needs d_key =
 // d_value = 128, has one block per sequence and head, and inverts in float16.
 void run_recurrence(const MixerArguments& arguments, cudaStream_t stream);
-// The part of run_recurrence() for sequences with chunks.
+// Chunked path of run_recurrence(), for sequences that are long enough to be split into chunks.
 void run_recurrence_in_chunks(const MixerArguments& arguments, cudaStream_t stream);
 
-// RMSNorm of `output` and multiplication by silu(z), in place: of the heads of a gated delta net,
-// the norm first; of Kimi Delta Attention, likewise by sigmoid(z); of the groups of heads of Mamba
-// 2, in the order of MixerConfig::gate_before_norm.
+// Applies RMSNorm to `output` and multiplies it by silu(z), in place. Gated delta net: per head,
+// norm first. Kimi Delta Attention: the same with sigmoid(z). Mamba 2: per group of heads, in the
+// order that MixerConfig::gate_before_norm says.
 void normalize_and_gate_output(const MixerArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

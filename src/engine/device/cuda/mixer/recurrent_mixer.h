@@ -30,13 +30,13 @@ class RecurrentMixer {
     store_ = nullptr;
     rows_listed_ = has_output_ = false;
   }
-  // Sequences with past tokens start from states in `store`, which gets the pass's final states.
+  // Reads initial states of continued sequences from `store`, and writes the final states to it.
   void use_states(RecurrentStates& store) { store_ = &store; }
 
   // Computes the mixer output of x (rows of the batch, d_model), and the states after `state_rows`.
   void mix(const void* x, const DeviceMixer& weights, std::int64_t layer,
            std::span<const std::int64_t> state_rows) {
-    if (!std::exchange(rows_listed_, true)) list_rows();
+    if (!std::exchange(rows_listed_, true)) upload_row_lists();
     auto a = arguments(weights, layer);
     products_.multiply({.x = x,
                         .linear = weights.projection,
@@ -72,7 +72,7 @@ class RecurrentMixer {
   // Returns the states after state_rows, of shape MixerConfig::state_shape(), on the host.
   ConstTensorView states() const { return states_; }
 
-  // Keeps only `count` rows, listed in `rows`, of an output that is not yet projected.
+  // Keeps only `count` rows, listed in `rows`, of the mixer output that waits for its projection.
   void keep_rows(const std::int32_t* rows, std::int64_t count) {
     if (!has_output_) return;
     const auto n = config_.value_width();
@@ -94,8 +94,8 @@ class RecurrentMixer {
   }
 
  private:
-  // Uploads the lists of sequences and chunks of the batch.
-  void list_rows() {
+  // Uploads the lists of sequences and of recurrence chunks of the batch.
+  void upload_row_lists() {
     std::vector<MixerSequence> sequences;
     std::vector<RecurrenceChunk> chunks;
     std::vector<std::int32_t> row_sequences;
@@ -123,7 +123,7 @@ class RecurrentMixer {
     chunks_.upload(chunks, "row numbers", stream_);
   }
 
-  // Returns the product of x with a matrix of low rank, in `memory`.
+  // Multiplies x by a low-rank matrix, given as its two factors; the result is in `memory`.
   const void* multiply_low_rank(const void* x, const DeviceLinear& latent,
                                 const DeviceLinear& linear, DeviceMemory& memory) {
     const auto row_bytes = batch_->rows() * element_bytes(dtype_);

@@ -9,8 +9,8 @@ constexpr int kColumns = 16;  // columns of the state in a block
 constexpr int kLanesPerColumn = 8;
 constexpr int kWidest = static_cast<int>(kCudaWidestKeys);
 
-// Sequences without chunks, and `row_states` of all; one block per sequence, head and kColumns
-// columns of the state. Lane l of the eight lanes of a column holds the keys l, l + 8, ...
+// Runs sequences without chunks, and computes `row_states` of all. One block per sequence, head and
+// kColumns columns of the state. Lane l of a column's eight lanes holds the keys l, l + 8, ...
 template <typename T, int kPerLane, bool kHasChannelDecays>
 __global__ void token_recurrence_kernel(MixerArguments a) {
   const auto& c = a.config;
@@ -54,7 +54,7 @@ __global__ void token_recurrence_kernel(MixerArguments a) {
       visit_state([&](float& x, int key) { x *= a.channel_decays[at * c.d_key + key]; });
     const float value = inside ? to_float(*v) : 0.0f;
     float predicted = 0.0f, output = 0.0f;
-    if (a.has_delta_rule) {  // what the state predicts is taken off v
+    if (a.has_delta_rule) {  // subtracts the state's prediction from v
       visit_state([&](float& x, int key) { predicted = fmaf(x, to_float(k[key]), predicted); });
       predicted = decay * warp_sum<kLanesPerColumn>(predicted);
     }

@@ -131,14 +131,14 @@ class ExpertMixture {
                       .rows = count_,
                       .n = width});
     if (layer.shared_gate.out > 0)
-      gate_rows({.x = x,
-                 .weight = layer.shared_gate.weight,
-                 .y = gated,
-                 .rows = count_,
-                 .in = model_.d_model,
-                 .n = width,
-                 .dtype = dtype_},
-                pass_.stream);
+      apply_row_gate({.x = x,
+                      .weight = layer.shared_gate.weight,
+                      .y = gated,
+                      .rows = count_,
+                      .in = model_.d_model,
+                      .n = width,
+                      .dtype = dtype_},
+                     pass_.stream);
     pass_.products.multiply({.x = gated,
                              .linear = layer.down,
                              .y = y,
@@ -217,7 +217,7 @@ class ExpertMixture {
   void multiply(const DeviceMemory& x, const std::vector<DeviceLinear>& weights, void* y,
                 bool apart = true) {
     const auto& first = weights.front();
-    if (!grouped_) return multiply_one_by_one(x, weights, y);
+    if (!grouped_) return multiply_each_expert(x, weights, y);
     const auto* next = static_cast<const std::byte*>(weights[weights.size() > 1 ? 1 : 0].weight);
     multiply_gated({.x = x.data(),
                     .weight = first.weight,
@@ -236,10 +236,10 @@ class ExpertMixture {
                    pass_.stream);
   }
 
-  // Multiplies expert by expert. Row counts are rounded up: the next expert overwrites the surplus
-  // rows of y, or they lie in the headroom of reserve_rows().
-  void multiply_one_by_one(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
-                           void* y) {
+  // Multiplies expert by expert. Row counts are rounded up: surplus rows of y are overwritten by
+  // the next expert, or lie in the headroom of reserve_rows().
+  void multiply_each_expert(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
+                            void* y) {
     for (std::size_t expert = 0; expert < weights.size(); ++expert) {
       const std::int64_t begin = host_begins_[expert];
       const auto used = host_begins_[expert + 1] - begin;

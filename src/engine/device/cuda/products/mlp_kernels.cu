@@ -42,7 +42,7 @@ __device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swigl
 
 // Inputs of the gated-activation kernel. Rows of `gate` and of `up` are `stride` vectors apart.
 template <typename T>
-struct GateRows {
+struct GatedActivationInput {
   const T* gate;
   const T* up;
   T* y;
@@ -50,10 +50,11 @@ struct GateRows {
   int stride;
 };
 
-// Each block processes part of one row, each thread kSteps packs of it. No thread writes an element
-// that another thread reads, so y may alias gate.
+// Each block processes part of one row, each thread kSteps packs of that part. No thread writes an
+// element that another thread reads, so y may alias gate.
 template <typename T, int V, Activation activation, bool kGated>
-__global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu swiglu) {
+__global__ void gated_activation_kernel(GatedActivationInput<T> rows, XieluWeights xielu,
+                                        ClampedSwiglu swiglu) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
   const int packs = rows.packs;
@@ -92,7 +93,7 @@ __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu 
 
 // One warp per row.
 template <typename T>
-__global__ void gate_rows_kernel(GateRowsArguments a) {
+__global__ void row_gate_kernel(RowGateArguments a) {
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (row >= a.rows) return;
@@ -152,9 +153,11 @@ void launch_gate_kernel(const GateArguments& a, cudaStream_t stream) {
                       static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
     const auto* gate = static_cast<const T*>(a.gate_up);
     const bool apart = !kGated || a.up != nullptr;
-    const GateRows<T> rows{gate, a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
-                           static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
-    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
+    const GatedActivationInput<T> rows{gate,
+                                       a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
+                                       static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
+    gated_activation_kernel<T, V, activation, kGated>
+        <<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
   });
 }
 
@@ -229,8 +232,8 @@ struct RouterScores {
 
 // Marks the expert groups that are not among the best; one lane per group.
 template <typename T>
-__device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfig& config, int lane,
-                               float* group_scores, bool* excluded) {
+__device__ void exclude_expert_groups(const RouterScores<T>& scores, const ExpertsConfig& config,
+                                      int lane, float* group_scores, bool* excluded) {
   const int groups = static_cast<int>(config.groups);
   for (int g = lane; g < groups; g += kWarp) {
     float first = -INFINITY;
@@ -252,7 +255,7 @@ __device__ void exclude_groups(const RouterScores<T>& scores, const ExpertsConfi
   __syncwarp();
 }
 
-// Selects the top k experts, one warp per row: each round the best one below the previous one.
+// Selects the top k experts of a row with one warp, one expert per round in descending order.
 template <typename T>
 __global__ void choose_kernel(ChooseExpertsArguments a) {
   __shared__ float group_scores[kMostExpertGroups];
@@ -270,7 +273,7 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
                          .excluded = nullptr};
   if (!scores.sigmoid) scores.prepare_softmax(experts, lane);
   if (grouped) {
-    exclude_groups(scores, a.config, lane, group_scores, excluded);
+    exclude_expert_groups(scores, a.config, lane, group_scores, excluded);
     scores.excluded = excluded;
   }
   float* weights = a.weights + row * k;
@@ -304,7 +307,7 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
 
 constexpr int kGroupingThreads = 1024;
 
-// Each block lists the slots of one expert, whose rows start after those of experts before it.
+// Each block lists the slots of one expert, grouped after the slots of all lower-numbered experts.
 __global__ void group_kernel(GroupSlotsArguments a) {
   __shared__ int first;
   __shared__ int warp_counts[kGroupingThreads / kWarp];
@@ -369,11 +372,11 @@ void apply_gate(const GateArguments& a, cudaStream_t stream) {
   });
 }
 
-void gate_rows(const GateRowsArguments& a, cudaStream_t stream) {
+void apply_row_gate(const RowGateArguments& a, cudaStream_t stream) {
   constexpr int kRows = kThreads / 32;
   launch_for_dtype(a.dtype, (a.rows + kRows - 1) / kRows, "gate the shared expert",
                    [&](auto type, unsigned blocks) {
-                     gate_rows_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+                     row_gate_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
                    });
 }
 

@@ -87,7 +87,7 @@ struct MatrixLayout {
 
 }  // namespace
 
-// cuBLASLt is column-major: y (rows, out) is its (out x rows) product of transposed weight and x.
+// cuBLASLt is column-major: y (rows, out) is the (out x rows) product of transposed weight and x.
 struct MatrixMultiplier::Call {
   Call(DType dtype, const MatrixProduct& p)
       : weight(type_of(dtype), p.linear.in, p.linear.out, p.linear.in),
@@ -187,8 +187,8 @@ std::vector<MatrixMultiplier::Algorithm> MatrixMultiplier::candidate_algorithms(
   return algorithms;
 }
 
-// Discards candidates whose summation order differs from the first candidate's. Timing noise may
-// then change which algorithm wins, but never a bit of the result.
+// Discards algorithms whose summation order differs from that of the first candidate. Timing noise
+// may then change which algorithm wins, but never a bit of the result.
 MatrixMultiplier::Algorithm MatrixMultiplier::fastest_algorithm(const MatrixProduct& product) {
   MatrixProduct trial = product;  // writes to scratch: y may be an accumulation target
   trial.accumulate = false;

@@ -187,8 +187,8 @@ class AllKeysScan {
     __syncwarp();
   }
 
-  // Sums over the warp's rows for each key of the tile, reduced over the lanes that hold the same
-  // columns.
+  // Sums the weights of each key of the tile over the warp's rows, reducing over the lanes that
+  // hold the same columns.
   __device__ __forceinline__ void store_column_sums(const ScoreFragments<Shape>& p) {
     constexpr int kValues = Shape::kKeys / 4;
     float v[kValues];
@@ -208,8 +208,8 @@ class AllKeysScan {
     }
   }
 
-  // Adds the tile's sums over all rows of the block to the sums of the keys. Sums are integers, so
-  // the order of additions does not affect the result.
+  // Adds the tile's sums over all rows of the block to the attention mass of the keys. Sums are
+  // integers, so the order of additions does not affect the result.
   __device__ void add_to_key_sums() {
     const int key = threadIdx.x;
     if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;

@@ -129,8 +129,8 @@ class ConcentrationBounds {
     memory_.keys[row][2 * lane + 1] = keys + count[0];
     memory_.held[row][2 * lane + 1] = held + mass[0];
     if (lane < 31) return;
-    // Smaller weights are counted in the last bin with its smallest value, so its mass is limited
-    // to 1 minus the mass of the other bins.
+    // The last bin also counts weights below its range, as if they had its smallest value, so its
+    // mass is limited to 1 minus the mass of the other bins.
     const double last = fmin(mass[1], fmax(0.0, 1.0 - held - mass[0]));
     memory_.keys[row][kBins] = keys + count[0] + count[1];
     memory_.held[row][kBins] = held + mass[0] + last;

@@ -60,8 +60,8 @@ __device__ __forceinline__ void synchronize_roles() {
   asm volatile("barrier.sync 1, %0;" ::"n"(Tile::kBlockThreads) : "memory");
 }
 
-// Chunks with at most this many rows (the first tokens of a document) are summed in float64,
-// because their spread can be far smaller than the shift that is subtracted.
+// Chunks with at most this many rows, such as the first tokens of a document, are summed in
+// float64, because their spread can be far smaller than the shift that is subtracted.
 constexpr int kFewRows = 8;
 
 // log2(position + 1) of the first row of a chunk; within the chunk, u is relative to this value.
@@ -110,7 +110,7 @@ __device__ __forceinline__ float2 widen(Pack<T, 2> pair) {
     return __half22float2(reinterpret_cast<const __half2&>(bits));
 }
 
-// Minimum and maximum of two channels.
+// Running minimum and maximum of two channels.
 template <typename T>
 struct ChannelPairRange {
   using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
@@ -136,7 +136,7 @@ struct ChannelPairRange {
   }
 };
 
-// Sum over the four lanes that share a channel; every lane receives it.
+// Sum over the four lanes that share a channel; every lane receives the sum.
 template <typename Number>
 __device__ Number sum_channel_lanes(Number x) {
   x += __shfl_xor_sync(kAllLanes, x, 8);

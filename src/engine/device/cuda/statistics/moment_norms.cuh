@@ -81,7 +81,7 @@ class RowNorms {
   static constexpr int kLanePairs = Tile::kLanePairs;
   static constexpr int kRowLanes = 32 / kWarpRows;  // adjacent lanes that receive a row's sum
 
-  // Reduces over all lanes and returns the sum of one row to each lane.
+  // Reduces kWarpRows values over the warp; each lane receives the sum of one row.
   __device__ __forceinline__ float sum_of_row(const float (&of_lane)[kWarpRows]) const {
     float sums[kWarpRows];
 #pragma unroll

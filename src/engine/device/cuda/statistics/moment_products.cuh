@@ -54,7 +54,7 @@ class GramMatrix {
   }
 
   // Adds the float32 sums to the float64 sums of the block and clears them.
-  __device__ void fold(MomentSharedMemory<Tile>& memory) {
+  __device__ void flush_to_float64(MomentSharedMemory<Tile>& memory) {
 #pragma unroll
     for (int i = 0; i < kProducts; ++i) {
       memory.products[i][thread_] += products_[i / 4][i % 4];
@@ -63,11 +63,11 @@ class GramMatrix {
   }
 
   __device__ void finish_chunk(MomentSharedMemory<Tile>& memory, int position) {
-    if (++chunks_ % kFoldChunks == 0) fold(memory);
+    if (++chunks_ % kFlushChunks == 0) flush_to_float64(memory);
     const int block = half_ == 0 ? pair_ : kBlocks - 1 - pair_;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      // Lane 0 of four has the sums of z and z t, lanes 1 and 2 those of z times the parts of u.
+      // Lane 0 of each quad sums z and z t; lanes 1 and 2 sum the products of z and the parts of u.
       float &z = positions_[2 * i], &zt = positions_[2 * i + 1];
       const float part = z + zt;
       const float zu = __shfl_down_sync(kAllLanes, part, 1) + __shfl_down_sync(kAllLanes, part, 2);
@@ -81,7 +81,8 @@ class GramMatrix {
     }
   }
 
-  // Writes the float64 sums of products into the triangle of the block's record.
+  // Writes the float64 sums of products to the block's record, as the packed upper triangle of a
+  // symmetric matrix.
   __device__ void store(const MomentSharedMemory<Tile>& memory, double* record, int dim) const {
 #pragma unroll 1
     for (int block = 0; block <= kBlocks; ++block)
@@ -96,10 +97,10 @@ class GramMatrix {
  private:
   static constexpr int kBlocks = Tile::kBlocks;
   static constexpr int kProducts = 4 * (kBlocks + 1);
-  static constexpr int kFoldChunks = 4;  // chunks after which float32 sums are folded
+  static constexpr int kFlushChunks = 4;  // chunks after which float32 sums are flushed
   using Fragments = float[kBlocks + 1][4];
 
-  // Position of this thread's i-th product in the Gram matrix.
+  // Row and column, in the Gram matrix, of this thread's i-th product.
   __device__ int row_of(int i) const {
     const bool of_first = i / 4 < kBlocks - pair_;
     return (of_first ? pair_ : kBlocks - 1 - pair_) * 16 + lane_ / 4 + i % 4 / 2 * 8;

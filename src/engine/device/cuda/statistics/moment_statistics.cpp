@@ -140,7 +140,7 @@ MomentSchedule schedule_moments(const MomentChunks& chunks, std::int64_t buckets
     while (end < (is_first ? chunks.body : count) && chunks.chunks[as_index(end)].bucket == bucket)
       ++end;
     const auto segment = static_cast<std::int32_t>(schedule.segments.size());
-    // There are few first tokens per document, so their segments are shorter.
+    // Documents have few first tokens, so segments of first tokens are shorter.
     const auto step = is_first ? std::max(1, length / kFirstShare) : length;
     for (auto from = begin; from < end; from += step)
       schedule.segments.push_back({from, std::min(from + step, end)});

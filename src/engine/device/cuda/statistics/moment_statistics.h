@@ -34,15 +34,15 @@ class MomentStatistics {
   void add(const DeviceView& x, const MomentRequest& request, MomentConsumer& sink);
 
  private:
-  // Chunks and schedule of one batch, for one partition of its rows and one number of heads.
-  // Pending results share ownership.
+  // Chunks and schedule of one batch, for one partition of its rows and one number of heads. Shared
+  // with pending results.
   struct BatchPlan {
     MomentChunks chunks;
     ExactPositionSums positions[2];  // sums over first tokens, and over body tokens
     std::vector<std::int64_t> bucket_rows;
     MomentSchedule schedule;
   };
-  // Device copy of a plan; its memory is reused from batch to batch.
+  // A batch plan on the GPU. The device memory is reused from batch to batch.
   struct UploadedPlan {
     std::shared_ptr<const BatchPlan> plan;  // null: not built for this batch yet
     UploadBuffer chunks;                    // MomentChunk
@@ -51,8 +51,8 @@ class MomentStatistics {
   };
 
   const UploadedPlan& find_or_make_plan(const MomentRequest& request);
-  // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
-  // than filling it.
+  // Returns the host buffer that a consumer reads. The buffer is reused, because allocating it
+  // costs more than filling it.
   LayerMoments& moments_buffer(const MomentShape& shape);
   // Turns the sums of segments and chunks into centred moments in `result`, on the GPU.
   void center_sums(const MomentArguments& sums, const MomentRequest& request,

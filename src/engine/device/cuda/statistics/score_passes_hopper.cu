@@ -19,8 +19,8 @@ struct HopperShape : LargeShape<T, kWidth> {
   static constexpr int kTileBytes = LargeShape<T, kWidth>::kKeys * kWidth * 2;
 };
 
-// Address of 8 channels of a key in its tile: 64 channels of all keys, then the next 64, with the
-// 128-byte swizzle that wgmma expects.
+// Byte offset of 8 channels of a key in a key tile, which stores 64 channels of all keys, then the
+// next 64, with the 128-byte swizzle that wgmma expects.
 template <typename Shape>
 __device__ int swizzled_offset(int row, int piece) {
   return piece / 8 * Shape::kKeys * kSwizzledBytes + row * kSwizzledBytes +
@@ -51,8 +51,8 @@ __device__ std::uint64_t wgmma_descriptor(std::uint32_t at) {
 
 // wgmma over 16 channels: c (64 queries, 64 keys) = a kᵀ, or c += a kᵀ if `adds` is set.
 template <typename T>
-__device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint32_t (&a)[4],
-                                               std::uint64_t keys, int adds) {
+__device__ __forceinline__ void multiply_warpgroup(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                                   std::uint64_t keys, int adds) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
     QKSCOPE_WGMMA("bf16");
   else
@@ -61,9 +61,9 @@ __device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint
 
 // The warp's 16 rows of q.
 template <typename T, typename Shape>
-class GroupQueries {
+class WarpgroupQueries {
  public:
-  __device__ GroupQueries(const GlobalHeadRows<T>& q, const ScoreBlock& block) {
+  __device__ WarpgroupQueries(const GlobalHeadRows<T>& q, const ScoreBlock& block) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -88,11 +88,11 @@ class GroupQueries {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int at = step / 4 * Shape::kKeys * kSwizzledBytes + step % 4 * 32;
-      multiply_group<T>(scores[0], held_[step], keys + at / 16, step > 0);
+      multiply_warpgroup<T>(scores[0], held_[step], keys + at / 16, step > 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    // Compiler barrier: the scores must not be read before wgmma has completed.
+    // Compiler barrier, so that the scores are not read before wgmma has completed.
 #pragma unroll
     for (auto& fragment : scores[0])
 #pragma unroll
@@ -107,9 +107,9 @@ class GroupQueries {
 // Loads key tiles into swizzled shared memory. A thread always loads the same channels, of every
 // kRows-th row.
 template <typename T, typename Shape>
-class KeyTiles {
+class KeyTileLoader {
  public:
-  __device__ KeyTiles(const GlobalHeadRows<T>& k, const ScoreBlock& block)
+  __device__ KeyTileLoader(const GlobalHeadRows<T>& k, const ScoreBlock& block)
       : row_(static_cast<int>(threadIdx.x) / kPieces),
         end_(block.end),
         stride_(k.stride),
@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const auto block = this_score_block<Shape>(a);
   const int group_end = block.tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
-  const GroupQueries<T, Shape> queries(global_head_rows<T>(a, a.q, block.head), block);
-  const KeyTiles<T, Shape> keys(global_head_rows<T>(a, a.k, kv_head), block);
+  const WarpgroupQueries<T, Shape> queries(global_head_rows<T>(a, a.q, block.head), block);
+  const KeyTileLoader<T, Shape> keys(global_head_rows<T>(a, a.k, kv_head), block);
   Pass pass(a, options, block, memory.pass);
 
   int key = pass.first_key();

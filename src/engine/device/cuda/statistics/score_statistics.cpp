@@ -100,16 +100,16 @@ TokenRows list_repeated_tokens(const Batch& batch, std::int32_t tile_rows) {
   return out;
 }
 
-// Sampled queries of the heads of a launch. Values exist for these queries only, so that many heads
-// fit one launch: a launch takes at least as long as its longest tile, which reads all keys.
+// Sampled queries of the heads of one launch. Values are stored for these queries only, so that
+// many heads fit one launch, which takes at least as long as its longest tile (all keys).
 struct SampledQueries {
   std::vector<SampledBlock> blocks;    // (heads, blocks of all documents)
   std::vector<DocumentRowTile> tiles;  // long ones first
   std::int64_t head_rows = 0;          // value rows of a head, as many for each
 };
 
-SampledQueries draw_queries(std::span<const Sequence> sequences, const ScoreArguments& scores,
-                            const AttentionRequest& request) {
+SampledQueries sample_queries(std::span<const Sequence> sequences, const ScoreArguments& scores,
+                              const AttentionRequest& request) {
   const auto tile_rows = all_keys_tile_rows(scores.dtype, scores.d_head);
   SampledQueries out;
   for (auto head = scores.first_head; head < scores.first_head + scores.heads; ++head) {
@@ -247,14 +247,14 @@ void ScoreStatistics::add_all_keys(BucketCellSumArguments sums, const AttentionR
   scores.columns = request.layout.sink_above_half() - scores.first_column;
   const bool is_sampled = !request.sample.takes_all();
   scores.heads = 1;  // the first, for the number of sampled queries
-  if (is_sampled) scores.value_rows = draw_queries(batch_->sequences, scores, request).head_rows;
-  // A launch of all tiles of a few heads ends with its shortest blocks.
+  if (is_sampled) scores.value_rows = sample_queries(batch_->sequences, scores, request).head_rows;
+  // Without sampling, a launch covers as many heads as fit kAllKeysLaunchBlocks blocks.
   const auto most_heads = std::clamp<std::int64_t>(
       is_sampled ? scores.n_heads : kAllKeysLaunchBlocks / key_tiles_.count(), 1, scores.n_heads);
   sum_by_heads(sums, most_heads, [&](BucketCellSumArguments& launch) {
     auto& all = launch.scores;
     if (is_sampled) {
-      const auto queries = draw_queries(batch_->sequences, all, request);
+      const auto queries = sample_queries(batch_->sequences, all, request);
       key_tiles_.upload(queries.tiles, "statistics", stream_);
       launch.blocks = sampled_blocks_.upload(queries.blocks, "statistics", stream_);
       launch.block_count = std::ssize(queries.blocks) / all.heads;

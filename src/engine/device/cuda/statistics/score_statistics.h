@@ -16,7 +16,7 @@ namespace qkscope::cuda {
 
 class ScoreStatistics {
  public:
-  // Values per row of some heads at a time take `most_value_bytes` and 25 % slack.
+  // Per-row values are stored for as many heads at a time as fit `most_value_bytes` (plus 25 %).
   ScoreStatistics(HostTransfers& results, cudaStream_t stream,
                   std::int64_t most_value_bytes = std::int64_t{128} << 20)
       : results_(results), stream_(stream), most_value_bytes_(most_value_bytes) {}
@@ -39,7 +39,7 @@ class ScoreStatistics {
   void prepare_tiles(const QueriesAndKeys& source);
   void prepare_bucket_cells(const AttentionRequest& request);
   ScoreArguments make_arguments(const QueriesAndKeys& source) const;
-  // Calls compute(sums), which stores values per row, for some heads at a time, and sums them.
+  // For some heads at a time: compute(sums) stores values per row, which are summed by bucket.
   template <typename Compute>
   void sum_by_heads(BucketCellSumArguments sums, std::int64_t most_heads, const Compute& compute);
   void add_all_keys(BucketCellSumArguments sums, const AttentionRequest& request,

@@ -27,7 +27,7 @@ struct ScoreRow {
     return a.row_sums.largest[row * a.n_heads + head] * a.scale;
   }
 
-  // Returns whether a kernel stores the column; all other columns are derived from stored columns.
+  // Returns whether kernels store the column; all other columns are derived from stored columns.
   __device__ static bool is_stored(const AttentionColumnLayout& layout, std::int64_t column) {
     if (column == layout.sink_above_half()) return false;
     if (column >= layout.near_column_count())
@@ -39,7 +39,7 @@ struct ScoreRow {
            column >= near_column(NearKeyColumn::near);
   }
 
-  // Returns the value of a column, which may be derived from stored columns.
+  // Returns the value of a column of statistics, which is stored or derived from stored columns.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
     if (column == layout.sink_above_half())

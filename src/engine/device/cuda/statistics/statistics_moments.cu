@@ -224,8 +224,8 @@ __device__ double recentre_sum(const MomentShift& shift, std::int64_t at, double
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-// Combines one element of all records of a set over the segments: minimum, maximum or sum. Grid: x
-// runs over the elements, y over heads, z over sets.
+// Combines one element of the segment records of a set: minimum, maximum or sum over segments.
+// Grid: x runs over the elements, y over heads, z over sets.
 __global__ void __launch_bounds__(kThreads)
     combine_segments_kernel(const MomentArguments a, const FirstAndBodyMoments sets) {
   const auto& [segments, rows, moments] = sets.sets[blockIdx.z];
@@ -285,7 +285,7 @@ __device__ void center_record(const MomentArguments& a, const TokenSetMoments& s
     of_head[a.record.offset_of_pair_magnitudes() + i] /= n;
 }
 
-// Moments of a bucket of positions; one thread per channel.
+// Computes centred moments of one bucket of positions; one thread per channel.
 __device__ void center_bucket(const MomentArguments& a, const BucketMomentResults& to, int head,
                               int bucket, double* means) {
   const int channel = threadIdx.x;

@@ -41,7 +41,7 @@ struct MomentPartition {
   auto operator<=>(const MomentPartition&) const = default;
 };
 
-// Chunks sorted by set (first tokens, body), then bucket, then document.
+// Chunks sorted by token set (first tokens, then body tokens), then bucket, then document.
 struct MomentChunks {
   std::vector<MomentChunk> chunks;
   std::int32_t body = 0;  // index of the first body chunk
@@ -75,7 +75,7 @@ struct MomentRecordLayout {
   constexpr std::int64_t norm_max_offset() const { return norm_offset() + 1; }
   constexpr std::int64_t size() const { return norm_offset() + 2; }
 };
-// Rows of the sums, with y = x - e and z = x - c.
+// Rows of the sums in a moment record, with y = x - e and z = x - c.
 enum MomentSumRow { kSumY, kSumY2, kSumZT, kSumZU, kSumY3, kSumY4 };
 
 // Shifts of every channel, estimated once from the first body rows; three consecutive arrays
@@ -135,7 +135,7 @@ struct BucketMomentResults {
   double* mean = nullptr;  // (heads, buckets, dim)
   double* m2 = nullptr;    // (heads, buckets, dim)
   double* cov = nullptr;   // (heads, buckets, triangle) or null
-  // Set to chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
+  // Receives chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
   std::int32_t* not_finite = nullptr;
 };
 

@@ -17,7 +17,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Clears the sums, which precede the tiles.
+// Clears the sums in shared memory, which are stored in front of the tiles.
 template <typename Tile>
 __device__ __forceinline__ void clear(MomentSharedMemory<Tile>& memory) {
   auto* words = reinterpret_cast<uint4*>(&memory);
@@ -26,7 +26,7 @@ __device__ __forceinline__ void clear(MomentSharedMemory<Tile>& memory) {
   for (unsigned i = threadIdx.x; i < kWords; i += Tile::kBlockThreads) words[i] = {};
 }
 
-// The tiles of a segment, of which kStages - 1 are loaded ahead.
+// Streams the tiles of a segment into shared memory; kStages - 1 tiles are loaded ahead.
 template <typename T, typename Tile>
 class TileStream {
  public:
@@ -39,8 +39,8 @@ class TileStream {
     for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
   }
 
-  // Waits until every warp has finished the previous tile and the next one has arrived, starts to
-  // load a later one, and returns the stage of the next tile.
+  // Waits until all warps have finished the previous tile and the next tile has arrived, starts to
+  // load a later tile, and returns the stage of the next tile.
   __device__ int next() {
     wait_for_older_copy_groups<Tile::kStages - 2>();
     synchronize_roles<Tile>();
@@ -64,7 +64,7 @@ class TileStream {
     commit_copy_group();  // an empty group counts too: wait_for_older_copy_groups counts groups
   }
 
-  // The row of MomentSharedMemory::positions of this thread; zero beyond the end of the chunk.
+  // Returns the row of MomentSharedMemory::positions that this thread stores; zeros past the chunk.
   __device__ uint4 position_columns() const {
     const int row = threadIdx.x;
     if (row >= ahead_.rows()) return {};
@@ -82,7 +82,7 @@ class TileStream {
   int stage_ = 0;
 };
 
-// Role of the first warps: norms of rows, powers of channels, and the shift of the tile.
+// Role of the first half of the warps: norms of rows, powers of channels, shift of the tile.
 template <typename T, typename Tile>
 __device__ void sum_channels(MomentSharedMemory<Tile>& memory, const MomentArguments& a, int head,
                              MomentSegment segment, bool shifted) {
@@ -109,7 +109,7 @@ __device__ void sum_channels(MomentSharedMemory<Tile>& memory, const MomentArgum
   channels.store(memory, a, a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size());
 }
 
-// Role of the other warps: norms of rows, the Gram matrix and the products with position.
+// Role of the second half of the warps: norms of rows, Gram matrix, products with position.
 template <typename T, typename Tile>
 __device__ void multiply_channels(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
                                   int head, MomentSegment segment, bool shifted) {
@@ -133,7 +133,7 @@ __device__ void multiply_channels(MomentSharedMemory<Tile>& memory, const Moment
     if (loaded.ends_chunk) products.finish_chunk(memory, loaded.position);
   }
   double* record = a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size();
-  products.fold(memory);
+  products.flush_to_float64(memory);
   products.store(memory, record, static_cast<int>(a.record.dim));
   norms.store(memory, a, record);
 }

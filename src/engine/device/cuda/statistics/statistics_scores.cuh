@@ -187,10 +187,10 @@ __device__ __forceinline__ float mass_up_to_column(const ScoreFragments<Shape>& 
   return sum;
 }
 
-// Log-sum-exp of rows past the end of a document: weights become 0 and logarithms stay finite.
+// Log-sum-exp of rows past the end of a document, so large that weights are 0, but finite.
 constexpr float kBeyond = 1e4f;
 
-// Base-2 log-sum-exp of each of a lane's rows, and conversion of scores to weights.
+// Base-2 log-sum-exp of each row of a lane, with which scores are converted to weights.
 template <typename Shape>
 struct SoftmaxNormalizer {
   float lse[Shape::kBands][2];

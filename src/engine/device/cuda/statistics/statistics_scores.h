@@ -95,8 +95,8 @@ struct NearKeyOptions {
   int reach;  // the farther of window and stream_last
 };
 
-// The same statistics with Hopper's wgmma, for 16-bit types and head sizes 64 and 128. Return false
-// and do nothing if the arguments do not qualify or this build lacks the kernel.
+// Computes near-key and all-key statistics with Hopper's wgmma, for 16-bit types and head sizes 64
+// and 128. Returns false and does nothing if arguments do not qualify or the kernel is not built.
 bool compute_near_key_statistics_on_hopper(const ScoreArguments& arguments,
                                            const NearKeyOptions& options, cudaStream_t stream);
 bool compute_all_key_statistics_on_hopper(const ScoreArguments& arguments,
@@ -112,7 +112,7 @@ struct DocumentBucketCell {
   std::int32_t block;  // index of the document's first block of kSampledQueries queries
 };
 
-// A block of kSampledQueries queries of one head, of which all or none are sampled.
+// A block of kSampledQueries queries of one head; all of its queries are sampled, or none.
 struct SampledBlock {
   float weight;         // 0: not sampled
   std::int32_t values;  // row of the document's first query in the values of its head
@@ -129,7 +129,7 @@ struct BucketCellSumArguments {
   std::int64_t block_count = 0;          // of all documents of the batch
 };
 // Sums the columns of all keys, or those of near keys and sink_above_half, over the rows of each
-// cell (document, bucket), in a fixed order. Near keys: also computes max_logit.
+// cell (document, bucket), in a fixed order. For near keys, also computes max_logit.
 void sum_bucket_cells(const BucketCellSumArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

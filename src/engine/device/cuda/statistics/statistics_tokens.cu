@@ -9,8 +9,8 @@ namespace {
 template <typename T, int kWidth>
 using TokenShape = ScoreTileShape<T, kWidth, sizeof(T) == 2 && kWidth <= 128 ? 8 : 4, 1>;
 
-// One of the two queries of a lane and its sums of attention weights. Keys are listed entries (dup)
-// or the rows after them (ind): index 0 and 1 of the arrays.
+// One of the two queries of a lane, and its sums of attention weights. Index 0 of the arrays is for
+// listed keys (dup), index 1 for the rows after listed keys (ind).
 struct TokenQuery {
   int entry;
   int first[2];    // first visible entry of its token; the last one precedes `entry`
