@@ -14,12 +14,11 @@
 #include <fftw3.h>
 #include <fmt/core.h>
 
-#include "base/numerics/fft.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
-#include "base/numerics/symmetric_eigen.h"
 #include "qkscope/experimental/cpu.h"
 
 // LAPACK's divide-and-conquer eigensolver for symmetric matrices, included in OpenBLAS.

@@ -1,12 +1,11 @@
-#include "analysis/methods/complement.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/methods/rotation.h"
 #include "base/core/numbers.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
-#include "base/numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <optional>
 
-#include "analysis/methods/profile_replicates.h"
+#include "analysis/methods/profile.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"

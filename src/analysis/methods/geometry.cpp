@@ -4,9 +4,9 @@
 #include <complex>
 
 #include "analysis/methods/jackknife.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
-#include "base/numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {

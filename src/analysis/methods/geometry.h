@@ -7,15 +7,48 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/methods/moments.h"
-#include "analysis/methods/rotary.h"
 #include "base/core/numbers.h"
 #include "base/numerics/vectors.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
+
+// Dimension pair p of a vector is rotated by position * inv_freq[p] radians. Dimensions outside the
+// pairs are not rotated. A layer without RoPE has no pairs.
+struct RotaryEmbedding {
+  std::vector<double> inv_freq;   // (pairs), in the order of the pairs
+  bool interleaved = false;       // pair p is (2p, 2p + 1) instead of (p, p + pairs)
+  double attention_factor = 1.0;  // multiplies rotated dimensions of queries and of keys (YaRN)
+  std::size_t begin = 0;          // first dimension of the pairs
+
+  std::size_t pairs() const { return inv_freq.size(); }
+  // Returns the two dimensions of pair p, the real and the imaginary part of a complex number.
+  std::pair<std::size_t, std::size_t> dimensions(std::size_t p) const {
+    return interleaved ? std::pair(begin + 2 * p, begin + 2 * p + 1)
+                       : std::pair(begin + p, begin + p + pairs());
+  }
+};
+
+// Rotates each vector by -position * inv_freq, which undoes RoPE at `position`. The vectors share
+// sines and cosines.
+inline void rotate_back(const RotaryEmbedding& rope, std::int64_t position,
+                        std::span<const std::span<double>> vectors) {
+  for (std::size_t p = 0; p < rope.pairs(); ++p) {
+    const double angle = static_cast<double>(position) * rope.inv_freq[p];
+    const double cosine = std::cos(angle);
+    const double sine = std::sin(angle);
+    const auto [real, imaginary] = rope.dimensions(p);
+    for (const auto& x : vectors) {
+      const double turned = cosine * x[real] + sine * x[imaginary];
+      x[imaginary] = cosine * x[imaginary] - sine * x[real];
+      x[real] = turned;
+    }
+  }
+}
 
 // ---- Ranks of a positive semidefinite matrix with eigenvalues l_1 >= l_2 >= ...
 
@@ -97,5 +130,29 @@ void add_preference_columns(const std::vector<double>& score, std::span<const Di
 // bins inside [4, length / 4], weighted by the number of queries that reach the bin.
 void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
                        GeometryResult& result);
+
+// Queries and keys of one head in the form in which they enter the dot product.
+struct DotProductRows {
+  const RowsView& queries;
+  const RowsView& keys;
+  const TextGroups& texts;  // groups of the jackknife
+  std::int64_t window = 0;  // keys that a query attends to; 0: all earlier keys
+};
+
+// Adds distance_share, key_share, query_share: shares of the variance of the score over pairs with
+// the key before the query that a one-way analysis of variance explains (omega squared) by the bin
+// of the distance, by the key, by the query; residual_share, the rest; and distance_share_null with
+// the positions of a text's keys permuted. Uses every pair if there are at most
+// options.score_pairs, else a seeded sample.
+//
+// Adds symbolic_score and positional_score unless `rope` is null (unknown; NoPE layers have an
+// embedding without pairs). Two keys of a query's text exchange their vectors before RoPE while
+// their positions stay: the score before is correlated, within queries, with the score of the same
+// content at the other position (symbolic) and of the other content at the same position
+// (positional). swap_null keeps neither.
+//
+// The result does not depend on the order of rows.
+void add_score_columns(const DotProductRows& rows, const RotaryEmbedding* rope,
+                       const GeometryOptions& options, std::uint64_t seed, GeometryResult& result);
 
 }  // namespace qkscope

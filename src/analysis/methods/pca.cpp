@@ -6,9 +6,9 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
-#include "base/numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {

@@ -5,9 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "analysis/methods/profile_means.h"
-#include "analysis/methods/profile_models.h"
-#include "analysis/methods/profile_replicates.h"
+#include "analysis/methods/profile.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/numerics/sample_statistics.h"

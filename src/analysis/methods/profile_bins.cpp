@@ -1,9 +1,8 @@
-#include "analysis/methods/profile_bins.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "analysis/methods/profile.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -1,9 +1,8 @@
-#include "analysis/methods/profile_means.h"
-
 #include <cmath>
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
+#include "analysis/methods/profile.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -1,9 +1,8 @@
-#include "analysis/methods/profile_models.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "analysis/methods/profile.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -1,10 +1,9 @@
-#include "analysis/methods/profile_replicates.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
 
+#include "analysis/methods/profile.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"

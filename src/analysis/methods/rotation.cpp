@@ -4,11 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "analysis/methods/complement.h"
 #include "base/core/numbers.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"
-#include "base/numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {

@@ -1,9 +1,11 @@
 // Planar rotation: the direction a along which the rows of a head drift with position, the
-// direction b that separates queries from keys, and the complement orthogonal to both.
+// direction b that separates queries from keys, their orthogonal complement, and the planes of the
+// complement in which the rows rotate with position.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "analysis/methods/kernels/plane_units.h"
@@ -12,6 +14,36 @@
 #include "qkscope/analysis.h"
 
 namespace qkscope {
+
+struct OrthogonalComplement {
+  std::vector<double> variance;  // (dim - 2) sums of squares, descending
+  Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
+  // Largest |correlation| between position and an axis of the orthogonal complement. It is 0 up to
+  // rounding errors, because all linear drift is along the drift axis `a`.
+  double position_r = 0;
+};
+
+// Returns up to `wanted` principal axes of the pooled rows, orthogonal to directions `a` and `b`.
+OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::span<const double> a,
+                                           std::span<const double> b, std::int64_t wanted);
+
+// Inputs of the search for planes in which the rows of a head rotate with position.
+struct PlaneSearchInput {
+  FrequencySearch& frequencies;   // for the positions of all queries, then all keys
+  const PlaneUnitVectors& units;  // directions of the same rows, in the order of `frequencies`
+};
+
+// Returns the planes spanned by axes 2i and 2i+1 with the fields that moments determine: variance
+// shares, and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
+std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
+                                              const OrthogonalComplement& complement,
+                                              const RotationOptions& options);
+
+// Sets angle_r, omega and separability of each plane from the rows. `axes`: two rows per plane.
+void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
+                            const PooledMoments& pooled, const Matrix& axes,
+                            PlaneSearchInput search, const RotationOptions& options,
+                            std::vector<ComplementPair>& planes);
 
 // Finds drift axis a, separation axis b and results along them from moments; no orthogonal
 // complement, frequencies or permutation test. `near_b`: initial vector for b, from a similar head.

@@ -1,5 +1,3 @@
-#include "analysis/methods/score_shares.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/methods/geometry.h"
 #include "analysis/methods/jackknife.h"
 #include "base/core/numbers.h"
 #include "base/numerics/matrix.h"

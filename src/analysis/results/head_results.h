@@ -17,7 +17,6 @@
 
 #include "analysis/methods/geometry.h"
 #include "analysis/methods/moments.h"
-#include "analysis/methods/score_shares.h"
 #include "qkscope/analysis.h"
 #include "qkscope/model.h"
 #include "qkscope/statistics.h"

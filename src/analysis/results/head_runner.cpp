@@ -4,7 +4,6 @@
 #include <mutex>
 #include <numeric>
 
-#include "analysis/methods/complement.h"
 #include "analysis/methods/jackknife.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"

@@ -4,8 +4,6 @@
 // last pass transforms blocks of four vectors and, after a 4 x 4 transpose, the four lanes of each
 // vector. All targets use 128-bit vectors: the whole FFT is 7 % of the analyses, so wider vectors
 // could not save 5 %.
-#include "base/numerics/fft.h"
-
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -15,6 +13,7 @@
 
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
+#include "base/numerics/nufft.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/fft.cpp"

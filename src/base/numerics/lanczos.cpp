@@ -4,7 +4,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
-#include "base/numerics/symmetric_eigen.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/vectors.h"
 
 namespace qkscope {

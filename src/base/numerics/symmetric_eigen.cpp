@@ -1,8 +1,6 @@
 // Householder tridiagonalisation and implicit QL iteration (tred2 and tql2 of Bowdler, Martin,
 // Reinsch and Wilkinson, 1968). In the loops over rows, every element is a chain of fused
 // multiply-adds in a fixed order.
-#include "base/numerics/symmetric_eigen.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -11,6 +9,7 @@
 
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/random.h"
 #include "base/numerics/vectors.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/core/error.h"
 #include "base/io/output_file.h"
-#include "base/numerics/symmetric_eigen.h"
+#include "base/numerics/matrix.h"
 #include "capture/exports/export_input.h"
 #include "qkscope/model.h"
 

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/methods/score_shares.h"
 #include "base/core/numbers.h"
 #include "base/numerics/random.h"
 #include "planted_rows.h"

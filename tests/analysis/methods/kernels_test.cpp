@@ -7,7 +7,7 @@
 
 #include "analysis/methods/kernels/bucket_ranges.h"
 #include "analysis/methods/kernels/key_pairs.h"
-#include "analysis/methods/kernels/pair_heatmap.h"
+#include "analysis/methods/kernels/pair_tables.h"
 #include "analysis/methods/kernels/plane_units.h"
 #include "analysis/methods/kernels/query_model.h"
 #include "cpu_targets.h"

@@ -1,4 +1,6 @@
 // The bins of the plasticity profile, what they hold, and their means.
+#include "analysis/methods/profile.h"
+
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -7,8 +9,6 @@
 #include "analysis/methods/kernels/bucket_ranges.h"
 #include "analysis/methods/moments.h"
 #include "analysis/methods/plasticity.h"
-#include "analysis/methods/profile_bins.h"
-#include "analysis/methods/profile_means.h"
 #include "base/core/error.h"
 #include "base/io/json.h"
 #include "paths.h"

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/methods/complement.h"
 #include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"

@@ -5,7 +5,7 @@
 
 #include "analysis/methods/kernels/column_fits.h"
 #include "analysis/methods/plasticity.h"
-#include "analysis/methods/profile_replicates.h"
+#include "analysis/methods/profile.h"
 #include "analysis/methods/rotation.h"
 #include "base/numerics/normal.h"
 #include "planted_rows.h"

@@ -10,7 +10,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/numerics/fft.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"

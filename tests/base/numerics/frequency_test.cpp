@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/numerics/fft.h"
 #include "base/numerics/frequency_search.h"
 #include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"

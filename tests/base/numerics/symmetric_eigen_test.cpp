@@ -1,5 +1,3 @@
-#include "base/numerics/symmetric_eigen.h"
-
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -9,6 +7,7 @@
 
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
 #include "cpu_targets.h"

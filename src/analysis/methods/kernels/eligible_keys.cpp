@@ -1,7 +1,7 @@
-#include "analysis/methods/kernels/eligible_keys.h"
-
 #include <algorithm>
 #include <cmath>
+
+#include "analysis/methods/kernels/key_pairs.h"
 
 namespace qkscope {
 

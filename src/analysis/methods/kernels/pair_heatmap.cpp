@@ -1,7 +1,6 @@
-#include "analysis/methods/kernels/pair_heatmap.h"
-
 #include <cmath>
 
+#include "analysis/methods/kernels/pair_tables.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 

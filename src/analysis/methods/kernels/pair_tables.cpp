@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/methods/kernels/pair_heatmap.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/random.h"
