@@ -4,7 +4,7 @@
 #include <numeric>
 #include <optional>
 
-#include "analysis/methods/profile.h"
+#include "analysis/methods/plasticity.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"

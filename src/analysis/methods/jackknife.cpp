@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "analysis/methods/pca.h"
-#include "analysis/methods/profile.h"
+#include "analysis/methods/plasticity.h"
 #include "analysis/methods/rotation.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 
-#include "analysis/methods/profile.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/numerics/sample_statistics.h"

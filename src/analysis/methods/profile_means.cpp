@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "analysis/methods/jackknife.h"
-#include "analysis/methods/profile.h"
+#include "analysis/methods/plasticity.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -3,7 +3,7 @@
 #include <numbers>
 #include <vector>
 
-#include "analysis/methods/profile.h"
+#include "analysis/methods/plasticity.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"

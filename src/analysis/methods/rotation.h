@@ -3,17 +3,46 @@
 // complement in which the rows rotate with position.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "analysis/methods/kernels/plane_units.h"
 #include "analysis/methods/moments.h"
+#include "base/core/numbers.h"
 #include "base/numerics/frequency_search.h"
+#include "base/numerics/matrix.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
+
+// Normalizes the vectors of each row in four planes: to[stride p + i] is the unit vector of row i
+// in plane p. xy (rows, 8): four x, then four y. (0, 0) becomes (1, 0).
+void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
+                     std::int64_t stride);
+// Reference implementation with plain loops, for the test of to_unit_vectors().
+void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
+                               std::int64_t stride);
+
+// Projects rows into every plane as unit vectors, and onto a line, in one pass.
+class PlaneUnitVectors {
+ public:
+  // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of
+  // `axes` span plane i. A row equal to the centre gets direction (1, 0).
+  void project(const Matrix& axes, std::span<const double> line, std::span<const float* const> rows,
+               std::span<const double> centre);
+
+  // Returns the unit vectors of all rows in one plane, as complex numbers.
+  std::span<const std::complex<double>> unit_vectors_in_plane(std::int64_t plane) const {
+    return std::span(units_).subspan(as_index(plane) * on_line_.size(), on_line_.size());
+  }
+  std::span<const double> projections_on_line() const { return on_line_; }
+
+ private:
+  std::vector<std::complex<double>> units_;  // (4 groups, rows)
+  std::vector<double> on_line_;              // (rows)
+};
 
 struct OrthogonalComplement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "analysis/methods/moments.h"
-#include "analysis/methods/profile.h"
+#include "analysis/methods/plasticity.h"
 #include "analysis/results/head_results.h"
 #include "base/core/error.h"
 #include "base/core/project.h"

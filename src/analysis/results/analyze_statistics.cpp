@@ -7,7 +7,6 @@
 #include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"
-#include "analysis/methods/profile.h"
 #include "analysis/methods/rotation.h"
 #include "analysis/results/head_results.h"
 #include "base/core/error.h"

@@ -5,11 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/methods/kernels/bucket_ranges.h"
 #include "analysis/methods/kernels/key_pairs.h"
 #include "analysis/methods/kernels/pair_tables.h"
-#include "analysis/methods/kernels/plane_units.h"
 #include "analysis/methods/kernels/query_model.h"
+#include "analysis/methods/rotation.h"
 #include "cpu_targets.h"
 #include "planted_rows.h"
 

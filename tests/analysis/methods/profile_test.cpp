@@ -1,12 +1,10 @@
 // The bins of the plasticity profile, what they hold, and their means.
-#include "analysis/methods/profile.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "analysis/methods/jackknife.h"
-#include "analysis/methods/kernels/bucket_ranges.h"
+#include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/moments.h"
 #include "analysis/methods/plasticity.h"
 #include "base/core/error.h"

@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/methods/kernels/column_fits.h"
+#include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/plasticity.h"
-#include "analysis/methods/profile.h"
 #include "analysis/methods/rotation.h"
 #include "base/numerics/normal.h"
 #include "planted_rows.h"

@@ -1,8 +1,7 @@
-#include "analysis/methods/kernels/bucket_ranges.h"
-
 #include <algorithm>
 #include <limits>
 
+#include "analysis/methods/kernels/query_model.h"
 #include "base/core/numbers.h"
 
 namespace qkscope {

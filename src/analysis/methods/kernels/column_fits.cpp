@@ -1,5 +1,11 @@
-#include "analysis/methods/kernels/column_fits.h"
-
+// Weighted least-squares fits of the queries around given positions: every coordinate is regressed
+// on position (degree 1) or averaged (degree 0) with the weights of a window.
+//
+// With weights w, scaled distances d = (t - centre) / scale and normal matrix A = sum w (1, d)(1,
+// d)^T the fitted mean at the centre is b0 of A b = sum w (1, d) x. The residual variance is (sum w
+// x^2 - b . sum w (1, d) x) / (sum w - tr(A^-1 B)) with B = sum w^2 (1, d)(1, d)^T, which is
+// unbiased for independent rows of equal variance. All sums are kept by group of texts, so that the
+// fit without a group (jackknife) needs no second pass over the rows.
 #include <algorithm>
 #include <cmath>
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "analysis/methods/kernels/bucket_ranges.h"
 #include "analysis/methods/kernels/key_pairs.h"
+#include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/moments.h"
 #include "qkscope/analysis.h"
 

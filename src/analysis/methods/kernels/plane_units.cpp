@@ -1,8 +1,11 @@
-#include "analysis/methods/kernels/plane_units.h"
-
+// Directions of rows in planes: one unit vector (x, y) / sqrt(x^2 + y^2) per row and plane. Four
+// planes and three rows are processed at a time, to hide the latency of square roots and divisions.
+// Invariants: the coordinates of a row are stored as x0 x1 x2 x3 y0 y1 y2 y3 for each group of four
+// planes; `stride` is at least the number of rows. Nothing beyond the given rows is accessed.
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/methods/rotation.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/numerics/products.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "analysis/methods/kernels/bucket_ranges.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
 #include "base/core/project.h"

@@ -1,15 +1,48 @@
 // Linear model of a head's queries over position: drift rotated onto the first axis, with residual
-// variance overall and per bucket.
+// variance overall and per bucket; and weighted fits of the queries around given positions.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "analysis/methods/moments.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/sample_statistics.h"
+#include "capture/format/buckets.h"
 
 namespace qkscope {
+
+// Distinct values of a list in ascending order, and for every list element the index of its value.
+struct DistinctIntegers {
+  explicit DistinctIntegers(std::span<const std::int32_t> all);
+
+  std::vector<std::int32_t> numbers;  // ascending
+  std::vector<std::int32_t> place;    // (elements): index into `numbers`
+};
+
+class BucketRanges {
+ public:
+  explicit BucketRanges(const SamplerOptions& sampler) : known_(sampler) {}
+  // Infers buckets from the rows of a capture without metadata: equal buckets if floor(position /
+  // size) explains every row, else doubling buckets floor(log2(position + 1)).
+  BucketRanges(const RowsView& queries, const RowsView& keys);
+
+  PositionRange range(std::int32_t bucket) const;
+  // Returns the number of tokens per bucket, or 0 if buckets double in size.
+  std::int64_t equal_bucket_size() const;
+
+  // Returns whether any query in `query_bucket` attends to any key in `key_bucket` with a sliding
+  // window of `window` tokens (a query sees itself and the window - 1 keys before it).
+  bool window_reaches(std::int32_t query_bucket, std::int32_t key_bucket,
+                      std::int64_t window) const;
+
+ private:
+  std::optional<PositionBuckets> known_;
+  std::int64_t size_ = 0;          // inferred tokens per bucket; 0: doubling buckets
+  std::int32_t first_bucket_ = 0;  // first doubling bucket, which starts at position 0
+};
 
 // Mean and variance of the queries of one position bucket in rotated coordinates.
 struct QueryBucketGaussian {
@@ -85,5 +118,65 @@ FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel&
 // Converts x to the coordinates of the query model: flips signs, then applies the Householder
 // reflection of the model.
 std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model);
+
+// Rows that enter one weighted least-squares fit, and their weights.
+struct FitWindow {
+  double centre = 0;  // position
+  double scale = 1;   // tokens: half width of the window
+  int degree = 1;     // 1: local line; 0: mean
+  std::vector<std::int64_t> row;
+  std::vector<double> weight;  // (rows of the window)
+};
+
+// Epanechnikov weights 1 - d^2 around `centre`. The half width grows from `half_width` in steps of
+// 10 % until the effective number of rows (sum w)^2 / sum w^2 reaches kEffectiveRows, or until the
+// window extends far beyond all rows. `position` must be ascending.
+inline constexpr double kEffectiveRows = 100;
+FitWindow epanechnikov_fit_window(std::span<const double> position, double centre,
+                                  double half_width);
+// Equal weights for the given rows.
+FitWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree);
+
+// Fits of all windows. The results of a window without enough data are NaN.
+struct WindowFits {
+  Matrix mean;      // (windows, dim): at the centre
+  Matrix slope;     // (windows, dim): per token; 0 for degree 0
+  Matrix variance;  // (windows, dim): of the residuals, at least kVarianceFloor
+};
+
+class GroupedFits {
+ public:
+  // `rows` (rows, dim) must be centred. `position` and `group` (of texts) have one entry per row.
+  GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
+              int groups, std::span<const FitWindow> windows);
+
+  // Returns the fits without the texts of `group` (jackknife), or of all texts if `group` is -1.
+  WindowFits fits_without_group(int group) const;
+
+ private:
+  // Sums over the rows of one window and group: of w d^k and w^2 d^k (k = 0, 1, 2), and per
+  // coordinate of w x, w d x and w x^2.
+  struct Moments {
+    double rows = 0;
+    double w[3] = {};
+    double w2[3] = {};
+  };
+  void fit(std::int64_t window, int group, WindowFits& fits) const;
+
+  int groups_;
+  std::int64_t dim_;
+  std::vector<double> scale_;     // (windows)
+  std::vector<int> degree_;       // (windows)
+  std::vector<Moments> moments_;  // (windows, groups)
+  Matrix sums_;                   // (windows, groups, 3 dim)
+  Matrix totals_;                 // (windows, 3 dim)
+};
+
+// The residual covariance of a window's rows around its fit as a lower Cholesky factor (dim, dim):
+// the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
+// Ledoit-Wolf intensity.
+Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const double> position,
+                                  const FitWindow& window, const WindowFits& fits,
+                                  std::int64_t column);
 
 }  // namespace qkscope
