@@ -265,7 +265,7 @@ void KeyValueCache::shorten(std::int64_t sequence, std::int64_t length) {
       bad_input("cache: sequence {} cannot be shortened to {} tokens, it has {}", sequence, length,
                 cached);
     if (length > 0 && !same_frequencies(state_->config(), length, cached)) length = 0;
-    // A recurrent state cannot go back to an earlier position.
+    // A recurrent state cannot be rewound to an earlier position.
     if (length < cached && state_->config().has_recurrence()) length = 0;
     cached = length;
   });

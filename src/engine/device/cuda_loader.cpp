@@ -46,7 +46,7 @@ struct DriverFunctions {
   int (*attribute)(int* value, int attribute, int device);
   int (*error_text)(int error, const char** text);
 };
-// Sets `function` to the function of a library; returns false if there is none.
+// Looks up a function of a shared library by name (dlsym); returns false if it is missing.
 template <typename Function>
 bool find_function(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));

@@ -54,7 +54,7 @@ inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const 
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
 
-// Loader of the CUDA module. These functions do not throw, but return a reason in one line.
+// Loader of the CUDA module. Functions do not throw; they return a failure reason in one line.
 
 // Information from the NVIDIA driver, queried before any CUDA library is loaded.
 struct CudaDriver {

@@ -20,7 +20,7 @@ constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // GPU memory to keep free: this many bytes or this fraction (1 / 32), whichever is larger.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
-// Buffers of statistics on a GPU.
+// Sizes of the statistics buffers on a GPU, in bytes.
 constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;  // 128 MiB and their slack
 constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
 constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
@@ -32,7 +32,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Floats of a mixture of experts: router outputs, gate and up of a chunk, scratch of one expert.
+// Floats of experts on the CPU: router outputs, gate and up of a chunk, scratch of one expert.
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -48,7 +48,7 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Bytes of a mixture of experts: router outputs, and inputs, gate, up and gated rows of a chunk.
+// Bytes of CUDA buffers for experts: router outputs; input, gate, up and gated rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -62,9 +62,9 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
-// Returns the bytes of a mixer: projections, convolved q, k and v, output and its kept rows, rates,
-// decays, and chunks, which are at most twice as many as full ones. A short convolution has no
-// convolved q, k and v, but projections of k, v and z. Gates of low rank share a buffer.
+// Returns the bytes of a recurrent mixer on CUDA: projections, convolved q, k and v, output, kept
+// rows of the output, rates, decays and chunk matrices (partial chunks at most double their
+// number). A short convolution has projections of k, v and z instead of convolved vectors.
 std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& mixer = model.mixer;
   const auto latent = mixer.gate_rank() > 0 ? std::max(mixer.d_key, mixer.d_value) : 0;
@@ -162,7 +162,7 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
                       std::min(kMostSharedWeights, mlp_products * model.d_model * d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
-  // q, k, v, gates, output, rates and decays of a mixer.
+  // Floats per row of a recurrent mixer: q, k, v, gates, output, rates and decays.
   const auto& mixer = model.mixer;
   const auto mixed = mixer.channels() + 2 * mixer.value_width() + mixer.value_heads +
                      mixer.decays() + mixer.gate_rank();

@@ -410,7 +410,7 @@ class ForwardPass {
   std::vector<std::int64_t> score_rows_;
   Tensor scores_;    // (n_heads, score rows, keys) or empty
   Tensor pattern_;   // (n_heads, score rows, keys) or empty
-  RowScores shown_;  // views of the above
+  RowScores shown_;  // views of scores_ and pattern_
   std::vector<std::pair<ActivationBuffer, std::vector<ProjectedHead>>>
       projected_;  // heads with edited inputs
 };

@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Stages in the order of the enum.
+// Hook name and properties of a stage; the table follows the order of enum Stage.
 struct StageInfo {
   Stage stage;
   std::string_view name;  // after "blocks.N." for stages inside a layer
@@ -77,7 +77,7 @@ bool is_mixer_stage(Stage stage) {
   return is_one_of(stage, {Stage::mixer_in, Stage::mixer_state, Stage::mixer_out});
 }
 
-// Scores and patterns have shape (n_heads, queries, keys).
+// Returns true for attention scores and patterns, of shape (n_heads, queries, keys).
 bool is_score_stage(Stage stage) {
   return is_one_of(stage, {Stage::attn_scores, Stage::pattern});
 }
@@ -341,7 +341,7 @@ bool PassPlan::ends_before(HookPoint point) const {
          (layer_index(last) == layer_index(point) && last.stage < point.stage);
 }
 
-// Returns the last layer whose attention or recurrence must run; up to it layers need all rows.
+// Returns the last layer whose attention or recurrence must run; layers up to it need all rows.
 std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = layer_index(last);

@@ -13,7 +13,7 @@ namespace {
 // by name and bound; without one, names and shapes are only listed.
 class WeightBinder : TensorBinder {
  public:
-  // Tensors are listed without the prefix.
+  // Without a checkpoint: tensors are listed under names without the prefix.
   WeightBinder(const ModelConfig& model, const TensorNaming& naming)
       : TensorBinder(model, nullptr), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
@@ -216,7 +216,7 @@ class WeightBinder : TensorBinder {
     w.a = bind_linear(at + names.a, c.decays(), in_ranks ? c.d_key : d, false);
   }
 
-  // Returns (taps, channels), from one tensor (channels, 1, taps) or from one each of q, k and v.
+  // Returns convolution weights (taps, channels), from one tensor or from one each of q, k and v.
   std::vector<float> bind_convolution(const std::string& at) {
     const auto& c = model_.mixer;
     const auto& names = prefix_.mixer.convolutions;
@@ -372,7 +372,7 @@ class WeightBinder : TensorBinder {
                        std::int64_t in) {
     if (!holds_all_experts(name))
       return bind_linear(expert_tensor_name(name, expert), out, in, false);
-    // Returns the part of the expert of a tensor with all experts; nothing without a checkpoint.
+    // Slices one expert from a tensor with all experts; empty without a checkpoint.
     const auto slice = [&](const std::string& tensor, const Shape& shape, auto read) {
       if (checkpoint_ != nullptr) return slice_first_dimension(read(tensor), expert);
       if (expert == 0) list_if_no_checkpoint(tensor, shape);

@@ -82,7 +82,7 @@ const FamilySpec& find_family(const std::string& model_type, const std::string& 
             fmt::join(known, ", "));
 }
 
-// Accepts FP8 with one scale per tensor or block, and MXFP4 if the family has MXFP4 experts.
+// Reads quantization_config: FP8 with one scale per tensor or block, or MXFP4 experts.
 void read_quantization(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("quantization_config")) return;
   const auto quantization = config.section("quantization_config");

@@ -139,7 +139,7 @@ void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config);
 void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                               double sliding_theta);
 
-// Reads number, choice per token and width of experts; enables them in all layers.
+// Reads number of experts, number chosen per token, and their width; enables them in all layers.
 struct ExpertsDefaults {
   std::int64_t count;
   std::int64_t per_token;
@@ -149,13 +149,13 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Call after read_experts(). Read a router with sigmoid scores and selection bias; shared experts.
+// Call after read_experts(): the router with sigmoid scores and selection bias; shared experts.
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name, double scale = 1.0);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
-// Call after read_experts(). Read the expert groups of a router, and the number of dense layers.
+// Call after read_experts(): the expert groups of a router; the number of leading dense layers.
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,

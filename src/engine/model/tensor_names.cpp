@@ -38,7 +38,8 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the naming of the first layers with experts and with an MLP; the first one if none fits.
+// Returns the scheme of expert names that fits the first layers with experts and with an MLP; the
+// first scheme if none fits.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;
@@ -59,8 +60,8 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
   return spellings.front();
 }
 
-// Returns the naming of mixers whose norms, convolution and joint projection are present in the
-// first such layers.
+// Returns the scheme of mixer names whose norms, convolution and joint projection are present in
+// the first mixer layer; the first scheme if none fits.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
   const auto has_weight = [&](Mixer mixer, const std::string& name) {

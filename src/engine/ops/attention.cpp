@@ -169,7 +169,7 @@ class QueryBlock {
 };
 
 std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& input) {
-  // Several tasks per thread, in whole panels. Their size does not change results.
+  // Task size: whole panels, several tasks per thread. It does not change results.
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;
   const auto task_columns = std::clamp(gemm::round_up(columns, panel), panel, kMostTaskColumns);

@@ -125,7 +125,7 @@ class HeadAttentionAccumulator {
     return AttentionColumnLayout::offset(column);
   }
 
-  // Computes the weights of query i on visible keys in [first, end); scores_[0] is for key `held`.
+  // Computes the weights of query i on visible keys in [first, end). `held`: key of scores_[0].
   void compute_attention_weights(std::int64_t i, std::int64_t begin, std::int64_t held,
                                  std::int64_t first, std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));
@@ -186,7 +186,7 @@ class HeadAttentionAccumulator {
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
   }
 
-  // `weight` is the sampling weight of the query in the all-keys columns.
+  // Adds the columns v of query i to its bucket, the all-keys columns times the sampling weight.
   void add_row(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
     const auto columns = layout_.columns();
@@ -246,7 +246,7 @@ KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionReque
 
 class HeadMomentAccumulator {
  public:
-  // `shape` describes one head.
+  // `shape` is the shape of the moments of a single head.
   HeadMomentAccumulator(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
                         const MomentShape& shape, std::int64_t head)
       : request_(request),

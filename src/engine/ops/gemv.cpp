@@ -32,7 +32,7 @@ namespace qkscope::gemv {
 // Outputs per tile: enough sums to hide the FMA latency, but few concurrent weight streams.
 constexpr std::int64_t kTile = 8;
 
-// kTile outputs over one depth block.
+// Operands of one register tile: kTile outputs over one depth block.
 struct TileProduct {
   const float* x;  // (rows, x_stride), starting at the depth block
   std::int64_t x_stride;

@@ -107,7 +107,7 @@ class PackedInput {
   std::int64_t rows() const { return x_.dim(0); }
   std::int64_t depth() const { return x_.dim(1); }
 
-  // Packing runs in parallel tasks.
+  // Returns the number of packing tasks, which may run in parallel.
   std::int64_t tasks() const { return (rows() + kTaskRows - 1) / kTaskRows; }
   void pack(std::int64_t task) {
     const auto first = task * kTaskRows;
@@ -147,7 +147,7 @@ std::int64_t packed_floats(std::int64_t depth) {
   return gemm::round_up(kBlockColumns, gemm::tile_shape().columns) * depth;
 }
 
-// Works panel by panel, so that converted weights are still in the L1 cache when they are packed.
+// Converts and packs weights panel by panel, so that converted weights stay in the L1 cache.
 void pack_weights(const OutputColumnBlock& block, std::int64_t depth, float* packed) {
   const auto panel = gemm::tile_shape().columns;
   gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
@@ -199,7 +199,7 @@ void multiply_blocks(PackedInput& x, std::span<const OutputColumnBlock> blocks, 
   });
 }
 
-// Few rows: each task computes some outputs from weights in their stored layout.
+// Multiplies a few rows by weights in their stored layout; each task computes some outputs.
 void multiply_few_rows(ConstTensorView x, std::initializer_list<LinearOutput> products) {
   std::int64_t outputs = 0;
   for (const auto& product : products) outputs += product.y.dim(1);
@@ -241,7 +241,7 @@ void for_each_expert(const RowsByExpert& rows, Body body) {
   }
 }
 
-// Makes NaN sort first, so that the softmax propagates it.
+// Maps NaN to infinity, which sorts first and makes the softmax NaN.
 float replace_nan_by_infinity(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }

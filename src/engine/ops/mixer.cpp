@@ -30,8 +30,8 @@ const float* convolution_input(const MixerInput& input, const Sequence& sequence
 }
 
 // Convolves q, k and v (rows, channels) in place, from the last row to the first. Copies the last
-// inputs of every sequence to the memory, and to the states of a short convolution, (state_rows,
-// taps - 1, channels), the inputs that the token after each state row needs.
+// taps - 1 inputs of every sequence to the memory. The states of a short convolution (state_rows,
+// taps - 1, channels) are the inputs that the token after each state row needs.
 void convolve(const MixerInput& input, const MixerStates& states, TensorView qkv) {
   const auto channels = input.config.channels();
   const auto taps = input.config.taps;
@@ -90,8 +90,8 @@ void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
   });
 }
 
-// a (rows, decays) becomes the logarithm of the decay, -exp(A_log) softplus(a + dt_bias), in
-// float64; the softplus is limited and also the rate in Mamba 2.
+// Replaces a (rows, decays) by the log decay -exp(A_log) softplus(a + dt_bias), computed in
+// float64. Mamba 2 clamps the softplus and uses it as the rate, too.
 void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -128,7 +128,8 @@ void add_skip_connection(const MixerInput& input, ConstTensorView qkv, TensorVie
 }
 
 // Multiplies output (rows, value_heads, d_value) by silu(z) or sigmoid(z), before or after an
-// RMSNorm of every value head, with shared weights, or of every group of Mamba 2, with own ones.
+// RMSNorm over each value head (weights shared by all heads) or each group of Mamba 2 (weights per
+// group).
 void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView output) {
   const auto& c = input.config;
   const auto& weights = input.weights.norm;
@@ -148,7 +149,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
   if (!c.gate_before_norm) gated_activation({gate}, z, flat, flat);
 }
 
-// A gated delta net, Kimi Delta Attention or Mamba 2.
+// Runs a mixer with a linear recurrence: a gated delta net, Kimi Delta Attention or Mamba 2.
 void mix_by_recurrence(const MixerInput& input, const MixerStates& states, TensorView output) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -198,8 +199,8 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
 
 constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
-// Matrix product c (rows, columns) = left right, or += if `add`, of the vectors `left`, the rows of
-// the left matrix, and `right`, the columns of the right one. Rows of c are `stride` apart.
+// Matrix product c (rows, columns) = left * right, or += if `add`. `left` holds the rows of the
+// left matrix, `right` the columns of the right one. Rows of c are `stride` apart.
 void multiply_matrices(const gemm::StridedVectors& left, const gemm::StridedVectors& right,
                        bool add, float* c, std::int64_t stride) {
   thread_local ScratchFloats left_memory;
@@ -327,7 +328,7 @@ class HeadRecurrence {
 
   const LinearRecurrenceInput& input_;
   const MixerConfig& config_ = input_.config;
-  // The delta rule: what the state predicts from k is taken off v.
+  // Delta rule: the value that the state predicts for k is subtracted from v.
   bool corrects_ = config_.kind == Mixer::gated_delta;
   std::int64_t heads_ = config_.value_heads;
   std::int64_t d_k_ = config_.d_key;

@@ -35,7 +35,7 @@ HWY_INLINE FloatVector load(const float* from, FullLanes, float /*fill*/ = 0.0f)
   return hn::LoadU(Floats(), from);
 }
 
-// The other lanes become `fill`.
+// Loads the first part.count lanes; the other lanes become `fill`.
 HWY_INLINE FloatVector load(const float* from, PartialLanes part, float fill = 0.0f) {
   HWY_ALIGN float lanes[kFloats];
   hn::Store(hn::Set(Floats(), fill), Floats(), lanes);

@@ -111,8 +111,8 @@ enum class NearKeyColumn : std::uint8_t {
   near,        // near_b: sum of p_ij over distances i - j of bit width b; band 0 is j = i
 };
 
-// Columns of the all-keys statistics follow the near-key columns. kl_NAME of each replacement, then
-// kept_NAME and kl_evicted_NAME of each set of kept keys follow, and sink_above_half is the last.
+// Columns of the all-keys statistics, after the near-key columns. The last of them are kl_NAME of
+// each replacement, kept_NAME and kl_evicted_NAME of each set of kept keys, and sink_above_half.
 // dist_0 ... dist_17: mass by bit width of the distance i - j; the last one includes larger widths.
 constexpr std::int64_t kDistances = 18;
 constexpr std::int64_t kKeyShares = 3;  // keys_90, keys_95, keys_99: each _low and _high

@@ -25,7 +25,8 @@ struct MomentShape {
 };
 
 // Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
-// others the second. Buckets have bucket_size positions, the last one all later ones.
+// others the second. A bucket has bucket_size positions; the last bucket also has all later
+// positions.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;

@@ -134,7 +134,7 @@ void CpuBackend::project_latents() {
   rms_norm(q_latent_, w.q_norm.weight, latent.norm_eps, q_latent_);
 }
 
-// Each head of k is [its rows of W_UK times the latent | part shared by all heads, for RoPE].
+// Latent attention: each key is [W_UK of its head times the latent | RoPE part of all heads].
 void CpuBackend::project_from_latents(bool values) {
   const auto& w = *weights_;
   linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));
@@ -259,7 +259,7 @@ void CpuBackend::run_recurrent_mixer(std::span<const std::int64_t> state_rows) {
   qkscope::apply_mixer(input, states, mixed_);
 }
 
-// Copies the recurrent states to the cache only now: a pass that throws leaves the cache unchanged.
+// Recurrent states are copied to the cache last, so that a failed pass leaves it unchanged.
 void CpuBackend::finish_pass() {
   if (recurrent_ == nullptr) return;
   const auto copy = [&](const Tensor& from, Tensor& to) {
@@ -392,7 +392,7 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
 
 TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
   if (buffer == ActivationBuffer::kv_latent) return kv_latent_;
-  // In the order of ActivationBuffer.
+  // One tensor per value of enum ActivationBuffer, in the same order.
   Tensor* const tensors[] = {
       &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
       &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};

@@ -26,8 +26,9 @@ double score_factor(const RopeConfig& rope) {
   return mscale * mscale;
 }
 
-// Reads sizes, RoPE on the last qk_rope_head_dim dimensions of a head if the family has RoPE, and
-// tensor names. A "head_dim" in the file has no effect. `q_rank` is the default of q_lora_rank.
+// Reads sizes, RoPE and tensor names of latent attention (MLA). RoPE, if present, applies to the
+// last qk_rope_head_dim dimensions of a head. The key head_dim is ignored. `q_rank` is the default
+// of q_lora_rank.
 void read_latent_attention(ModelConfig& model, const ConfigReader& config, LlamaDefaults defaults,
                            std::int64_t q_rank, bool has_rope = true) {
   const auto shared = config.positive_integer("qk_rope_head_dim", 64);
@@ -55,7 +56,7 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config, Llama
   read_attention_bias(model, config, false);
 }
 
-// Layers of Kimi Linear with attention: layer_types, two lists that count from 1, or every fourth.
+// Reads the attention layers of Kimi Linear: layer_types, 1-based lists, or every fourth layer.
 void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const ConfigReader& linear) {
   for (auto& layer : model.layers) layer.rope = -1;
   if (config.has_value("layer_types"))
@@ -77,7 +78,7 @@ void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const Conf
     linear.fail("full_attn_layers", "at least one layer with attention");
 }
 
-// Published names of Mixtral, MiniMax-M2 and Kimi Linear.
+// Returns the expert tensor names of published Mixtral, MiniMax-M2 and Kimi Linear checkpoints.
 ExpertNames block_sparse_names() {
   return {.router = "block_sparse_moe.gate",
           .gate = "block_sparse_moe.experts.{}.w1",
@@ -85,7 +86,7 @@ ExpertNames block_sparse_names() {
           .down = "block_sparse_moe.experts.{}.w2"};
 }
 
-// Reads the experts of Kimi Linear: those of DeepSeek-V3 under other names.
+// Reads the experts of Kimi Linear: as in DeepSeek-V3, with other config keys and tensor names.
 void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   read_experts(
       model, config,
@@ -101,7 +102,7 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   auto published = block_sparse_names();
   published.selection_bias = published.router + ".e_score_correction_bias";
   published.shared = "block_sparse_moe.shared_experts";
-  auto saved = published;  // as transformers writes a model that it has read
+  auto saved = published;  // names in checkpoints saved by transformers
   published.dense = "mlp";
   saved.dense = "block_sparse_moe";
   auto& names = model.names.experts;
@@ -118,7 +119,7 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Names the tensors of Kimi Delta Attention, as published and as transformers names its modules.
+// Sets tensor names of Kimi Delta Attention, in published checkpoints and saved by transformers.
 void name_kimi_tensors(ModelConfig& model) {
   MixerNames names{
       .module = "self_attn",

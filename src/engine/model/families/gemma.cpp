@@ -1,7 +1,7 @@
 // Gemma 2: scaled embeddings, norms that multiply by 1 + weight before and after attention and MLP,
 // GELU, soft caps on scores and logits, a sliding window on every other layer. Gemma 3: q/k norm
 // instead of the score cap, five sliding layers per full layer, one RoPE per kind of layer. Gemma
-// 4: heads that differ by layer, keys of other layers, norms of v, per-layer inputs.
+// 4: head sizes per layer, KV sharing between layers, norms of v, per-layer inputs.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

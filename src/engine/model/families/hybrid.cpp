@@ -164,7 +164,7 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   published.mlp_norm = "feedforward_layer_norm";
   published.convolutions = {"linear_attn.q_conv1d", "linear_attn.k_conv1d", "linear_attn.v_conv1d"};
   names.post_attention_norm = published.post_attention_norm = "post_attention_layernorm";
-  auto saved = published;  // as transformers writes a model that it has read
+  auto saved = published;  // names in checkpoints saved by transformers
   saved.post_attention_norm = published.mlp_norm;
   saved.even_convolutions = true;
   model.names.mixer = {published, saved, names};

@@ -26,7 +26,7 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
     if (uses_rope[i] == 0) model.layers[i].rope = -1;
 }
 
-// Without layer_types, only NoPE layers have a sliding window, if use_sliding_window is set.
+// Reads the sliding windows of SmolLM3: by layer_types, else on NoPE layers if enabled.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides =
       config.flag("use_sliding_window", false) && config.has_value("sliding_window");
@@ -165,7 +165,7 @@ void read_llama4(ModelConfig& model, const ConfigReader& config) {
   else
     read_nope_layers(model, config);
   read_chunks(model, config);
-  // The first files say 4 instead of true.
+  // The first published config.json files have the value 4 instead of true.
   const char* const tuning = "attn_temperature_tuning";
   if (config.has_value(tuning) && config.at(tuning).is_number()
           ? config.non_negative_integer(tuning, 1) > 0
