@@ -150,8 +150,9 @@ class Backend {
 
   // Copies the selected part of a buffer to the host and passes it to `show`, immediately or later
   // but before finish_pass() returns, in call order. `selection` must stay valid until then.
-  using Show = std::function<void(ConstTensorView)>;
-  virtual void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
+  using HostReader = std::function<void(ConstTensorView)>;
+  virtual void read_buffer(ActivationBuffer buffer, const Selection& selection,
+                           HostReader show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.
   virtual void edit_buffer(ActivationBuffer buffer,
                            const std::function<void(TensorView)>& change) = 0;

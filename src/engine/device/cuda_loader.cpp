@@ -34,7 +34,7 @@ const CudaHostFunctions kHost{
     .attend_edited_rows = attend_edited_rows,
     .compute_attention_statistics = compute_attention_statistics,
     .group_rows_by_expert = group_rows_by_expert,
-    .widen_rows = widen_rows,
+    .rows_to_float32 = rows_to_float32,
 };
 
 // CUDA driver functions used in this file, with the signatures of cuda.h.

@@ -34,7 +34,7 @@ struct CudaHostFunctions {
   decltype(&qkscope::attend_edited_rows) attend_edited_rows;
   decltype(&qkscope::compute_attention_statistics) compute_attention_statistics;
   decltype(&qkscope::group_rows_by_expert) group_rows_by_expert;
-  decltype(&qkscope::widen_rows) widen_rows;
+  decltype(&qkscope::rows_to_float32) rows_to_float32;
 };
 
 // Functions of the CUDA module that the library calls.

@@ -123,8 +123,8 @@ std::string format_non_negative_bytes(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
-[[noreturn]] void refuse_cache(std::int64_t sequences, std::int64_t positions, std::int64_t bytes,
-                               std::int64_t room) {
+[[noreturn]] void throw_cache_too_large(std::int64_t sequences, std::int64_t positions,
+                                        std::int64_t bytes, std::int64_t room) {
   bad_input(
       "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
       "fewer new tokens",
@@ -179,8 +179,7 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const StatisticsMemoryNeeds& statistics,
-                              const BackendOptions& options) {
+                              const PlannedStatistics& statistics, const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
   // Bytes of the buffers in device/cuda/statistics: row segments, values, bins and results.
@@ -213,7 +212,7 @@ void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
   // During a pass, the recurrent states exist twice: before and after the pass.
   const auto bytes =
       sequences * (positions * cache_token_bytes(model, DType::f32) + 2 * cache_state_bytes(model));
-  if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
+  if (bytes > memory) throw_cache_too_large(sequences, positions, bytes, memory);
 }
 
 std::int64_t usable_memory_bytes(const BackendOptions& options) {
@@ -275,7 +274,7 @@ std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t po
   auto caches = caches_->load();
   do {
     if (rest + caches + bytes > limit_)
-      refuse_cache(sequences, positions, bytes, limit_ - rest - caches);
+      throw_cache_too_large(sequences, positions, bytes, limit_ - rest - caches);
   } while (!caches_->compare_exchange_weak(caches, caches + bytes));
   return bytes;
 }

@@ -31,14 +31,14 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
 // Statistics over all tokens that a run computes, and their bytes in addition to the activations.
-struct StatisticsMemoryNeeds {
+struct PlannedStatistics {
   std::int64_t buckets = 16;
   bool moments = true;     // moments of q, k and v
   bool attention = false;  // near-key statistics
   bool all_keys = false;   // all-keys statistics
 };
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const StatisticsMemoryNeeds& statistics,
+                              const PlannedStatistics& statistics,
                               const BackendOptions& options = {});
 
 // Returns the size in bytes of one token in the KV cache, summed over all layers.

@@ -169,8 +169,8 @@ void set_mixer(LayerConfig& layer, Mixer mixer);
 
 // Reads the mixer of each layer from layer_types or another key: "full_attention", or `name` for
 // `mixer`. Requires at least one attention layer. Mamba 2 also accepts "attention" and "mamba".
-void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const std::string& name,
-                           Mixer mixer, const char* key = "layer_types");
+void read_layer_mixers(ModelConfig& model, const ConfigReader& config, const std::string& name,
+                       Mixer mixer, const char* key = "layer_types");
 
 // Reads the kernel length (number of taps) of a mixer's convolution.
 std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,

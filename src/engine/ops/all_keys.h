@@ -278,7 +278,7 @@ class AllKeysAccumulator {
     const auto sum = [&](std::int64_t begin, std::int64_t end) -> double {
       begin = std::max(begin, seen.begin);
       end = std::min(end, seen.end);
-      return begin < end ? keys::sum(p + begin - block.begin, end - begin) : 0.0f;
+      return begin < end ? keys::sum_values(p + begin - block.begin, end - begin) : 0.0f;
     };
     for (std::size_t s = 0; s < request_.kept.size(); ++s) {
       const auto& set = request_.kept[s];

@@ -42,7 +42,7 @@ struct WeightSubmatrix {
 };
 
 // Converts part of the matrix to float32, with the scale applied; out is (rows, depth).
-void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
+void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
 
 // Returns a view of the same memory, `offset` elements later, with another shape and other strides.
 inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, const Shape& shape,

@@ -177,7 +177,7 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
     linear(input.x, w.b, rates);
     normalize_keys_and_queries(c, qkv);
     apply_activation(Activation::sigmoid, {}, rates);
-    if (c.rate_scale != 1.0) scale_by(rates, c.rate_scale);
+    if (c.rate_scale != 1.0) scale_tensor(rates, c.rate_scale);
   }
   compute_log_decays(input, log_decays, rates);
   linear_recurrence({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past},

@@ -20,7 +20,7 @@ void require_config_value(const ConfigReader& config, const char* key,
 }
 
 // YaRN also multiplies the scores by mscale², because a longer context has more keys to tell apart.
-double score_factor(const RopeConfig& rope) {
+double yarn_score_factor(const RopeConfig& rope) {
   if (rope.type == RopeType::standard || rope.factor <= 1.0) return 1.0;
   const double mscale = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
   return mscale * mscale;
@@ -45,7 +45,7 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config, Llama
   rope.begin = own;
   if (has_rope) model.ropes = {rope};
   model.d_head = own + shared;
-  model.attention_scale = score_factor(rope) / std::sqrt(static_cast<double>(model.d_head));
+  model.attention_scale = yarn_score_factor(rope) / std::sqrt(static_cast<double>(model.d_head));
   if (config.contains_key("q_lora_rank") && !config.has_value("q_lora_rank")) q_rank = 0;
   model.latent = {.kv_rank = config.positive_integer("kv_lora_rank", 512),
                   .q_rank = config.positive_integer("q_lora_rank", q_rank),
@@ -60,7 +60,7 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config, Llama
 void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const ConfigReader& linear) {
   for (auto& layer : model.layers) layer.rope = -1;
   if (config.has_value("layer_types"))
-    return read_mixers_of_layers(model, config, "linear_attention", Mixer::kimi_delta);
+    return read_layer_mixers(model, config, "linear_attention", Mixer::kimi_delta);
   const bool listed = linear.has_value("full_attn_layers") && linear.has_value("kda_layers");
   const auto attention = listed ? linear.integers("full_attn_layers") : std::vector<std::int64_t>();
   const auto others = listed ? linear.integers("kda_layers") : std::vector<std::int64_t>();
@@ -79,7 +79,7 @@ void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const Conf
 }
 
 // Returns the expert tensor names of published Mixtral, MiniMax-M2 and Kimi Linear checkpoints.
-ExpertNames block_sparse_names() {
+ExpertNames block_sparse_expert_names() {
   return {.router = "block_sparse_moe.gate",
           .gate = "block_sparse_moe.experts.{}.w1",
           .up = "block_sparse_moe.experts.{}.w3",
@@ -99,7 +99,7 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   read_shared_experts(
       model, config,
       config.has_value("num_shared_experts") ? "num_shared_experts" : "n_shared_experts", 1);
-  auto published = block_sparse_names();
+  auto published = block_sparse_expert_names();
   published.selection_bias = published.router + ".e_score_correction_bias";
   published.shared = "block_sparse_moe.shared_experts";
   auto saved = published;  // names in checkpoints saved by transformers
@@ -120,7 +120,7 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
 }
 
 // Sets tensor names of Kimi Delta Attention, in published checkpoints and saved by transformers.
-void name_kimi_tensors(ModelConfig& model) {
+void set_kimi_tensor_names(ModelConfig& model) {
   MixerNames names{
       .module = "self_attn",
       .q = "self_attn.q_proj",
@@ -182,7 +182,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
   read_window_of_all_layers(model, config);
   read_experts(model, config, {.count = 8, .per_token = 2});
   model.experts.normalized = true;
-  model.names.experts.front() = block_sparse_names();
+  model.names.experts.front() = block_sparse_expert_names();
 }
 
 // Qwen3-MoE: Qwen3 with a mixture of experts in most layers.
@@ -267,7 +267,7 @@ void read_minimax_m2(ModelConfig& model, const ConfigReader& config) {
        .max_positions = 196608});
   model.qk_norm = model.qk_norm_whole = true;
   read_experts(model, config, {.count = 256, .per_token = 8});
-  model.names.experts.front() = block_sparse_names();
+  model.names.experts.front() = block_sparse_expert_names();
   read_biased_router(model, config, "", "mlp.e_score_correction_bias");
   model.names.experts.front().selection_bias = "block_sparse_moe.e_score_correction_bias";
 }
@@ -346,7 +346,7 @@ void read_kimi_linear(ModelConfig& model, const ConfigReader& config) {
                    : read_convolution_taps(config, "linear_conv_kernel_dim", 4);
   mixer.norm_eps = model.norm_eps;
   mixer.kind = Mixer::kimi_delta;
-  name_kimi_tensors(model);
+  set_kimi_tensor_names(model);
 }
 
 }  // namespace qkscope

@@ -43,7 +43,7 @@ void remove_rope_of_full_layers(ModelConfig& model) {
 }
 
 // Layers with RoPE use chunked attention, unless layer_types says otherwise.
-void read_chunks(ModelConfig& model, const ConfigReader& config) {
+void read_chunked_attention(ModelConfig& model, const ConfigReader& config) {
   const bool listed = config.has_value("layer_types");
   const auto types = listed ? config.strings("layer_types") : std::vector<std::string>();
   if (listed && types.size() < model.layers.size())
@@ -164,7 +164,7 @@ void read_llama4(ModelConfig& model, const ConfigReader& config) {
     read_nope_interval(model, config);
   else
     read_nope_layers(model, config);
-  read_chunks(model, config);
+  read_chunked_attention(model, config);
   // The first published config.json files have the value 4 instead of true.
   const char* const tuning = "attn_temperature_tuning";
   if (config.has_value(tuning) && config.at(tuning).is_number()
