@@ -119,7 +119,7 @@ class Backend {
   virtual void project_output(ResidualAddition addition) = 0;
   virtual void add_update_to_residual() = 0;
 
-  // Layers with a mixer other than attention only. These steps replace project_qkv() to
+  // Only for layers with a mixer other than attention. These steps replace project_qkv() to
   // project_output() or run in addition. run_recurrent_mixer() also computes the states after
   // `state_rows` (ascending rows of the batch). mixer_states() returns those states: shape
   // MixerConfig::state_shape(), on the host, valid until the next step.

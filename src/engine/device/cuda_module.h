@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// Functions of the library that the CUDA module calls: functions with state, and operations whose
+// Functions of libqkscope that the CUDA module calls: functions with state, and operations whose
 // results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them.
 struct CudaHostFunctions {
   bool (*log_wanted)(LogLevel level);
@@ -37,7 +37,7 @@ struct CudaHostFunctions {
   decltype(&qkscope::rows_to_float32) rows_to_float32;
 };
 
-// Functions of the CUDA module that the library calls.
+// Functions of the CUDA module that libqkscope calls.
 struct CudaModule {
   int cuda_version;  // version of the CUDA toolkit of the build, e.g. 13000
   std::string (*gpu_unusable_reason)(int gpu);  // "" if the module has code for the GPU

@@ -32,7 +32,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Floats of experts on the CPU: router outputs, gate and up of a chunk, scratch of one expert.
+// Floats in CPU buffers for experts: router outputs, gate and up of a chunk, one expert's scratch.
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;

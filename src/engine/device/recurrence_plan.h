@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// CUDA limits: dimensions of a key head (and delta-rule value head), and tokens per chunk.
+// Limits of CUDA recurrence kernels: head dimension of k (and delta-rule v), tokens per chunk.
 constexpr std::int64_t kCudaWidestKeys = 256;
 constexpr std::int64_t kCudaRecurrenceChunk = 64;
 // Returns whether sequences of at least one chunk run on tensor cores. States and products of q and
@@ -25,7 +25,7 @@ inline std::int64_t cuda_chunk_matrix_bytes(const MixerConfig& mixer) {
   return (mixer.kind == Mixer::mamba2 ? 2 : 4) * 2 * kCudaRecurrenceChunk * kCudaRecurrenceChunk;
 }
 constexpr std::int64_t kCudaChunkFactorBytes = 2 * 4 * kCudaRecurrenceChunk;
-// Returns the float32 bytes of the states of one layer and sequence before and after a pass.
+// Returns the bytes of the two float32 states (before and after a pass) of a layer and sequence.
 inline std::int64_t cuda_mixer_state_bytes(const MixerConfig& mixer) {
   return 2 * 4 * ((mixer.taps - 1) * mixer.channels() + mixer.value_width() * mixer.d_key);
 }

@@ -13,7 +13,7 @@ namespace {
 // by name and bound; without one, names and shapes are only listed.
 class WeightBinder : TensorBinder {
  public:
-  // Without a checkpoint: tensors are listed under names without the prefix.
+  // Lists expected tensors without a checkpoint; their names have no prefix.
   WeightBinder(const ModelConfig& model, const TensorNaming& naming)
       : TensorBinder(model, nullptr), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)

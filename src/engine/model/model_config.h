@@ -149,19 +149,19 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Call after read_experts(): the router with sigmoid scores and selection bias; shared experts.
+// Reads a router with sigmoid scores and selection bias, or shared experts, after read_experts().
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name, double scale = 1.0);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
-// Call after read_experts(): the expert groups of a router; the number of leading dense layers.
+// Reads expert groups of a router, or the number of leading dense layers, after read_experts().
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
                              const char* key = "first_k_dense_replace");
 
-// Call after read_experts(). Reads layers with experts: decoder_sparse_step and mlp_only_layers.
+// Reads which layers have experts (decoder_sparse_step, mlp_only_layers), after read_experts().
 void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
 
 // Sets the mixer of a layer and removes its position encoding.

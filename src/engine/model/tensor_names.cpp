@@ -86,8 +86,8 @@ TensorNaming find_tensor_naming(const ModelConfig& model, const std::set<std::st
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  // Any of these tensors identifies the prefix. One is not enough: a tied embedding may be stored
-  // as the output embedding, and norms may have no weights.
+  // Several tensors are tried to identify the prefix, because a tied embedding may be stored as the
+  // output embedding, and norms may have no weights.
   const std::array marks = {embedding_tensor_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {

@@ -243,7 +243,7 @@ class AllKeysAccumulator {
         keys::SplitLogSumExp(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
-    // Keys at distances of the same bit width are consecutive.
+    // Consecutive keys whose distances have the same bit width are summed as one range.
     for (auto j = seen.begin; j < seen.end;) {
       const std::int64_t width = std::bit_width(static_cast<std::uint64_t>(i - j));
       const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);

@@ -26,7 +26,7 @@ struct RepeatedTokenMass {
   double ind_self = 0;
 };
 
-// Returns the ascending positions of every token that occurs more than once.
+// Returns, for each token id that occurs more than once, its positions in ascending order.
 std::vector<std::vector<std::int64_t>> repeated_token_positions(std::span<const std::int32_t> ids) {
   std::map<std::int32_t, std::vector<std::int64_t>> places;
   for (std::size_t i = 0; i < ids.size(); ++i)
@@ -186,7 +186,7 @@ class HeadAttentionAccumulator {
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
   }
 
-  // Adds the columns v of query i to its bucket, the all-keys columns times the sampling weight.
+  // Adds statistics v of query i to its bucket; the sampling weight applies to all-keys columns.
   void add_row(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
     const auto columns = layout_.columns();

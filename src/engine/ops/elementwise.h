@@ -19,7 +19,7 @@ inline Tensor copy_tensor(ConstTensorView x) {
   return copy;
 }
 
-// Returns the listed rows of a contiguous tensor (n, ...).
+// Copies the given rows of a contiguous tensor (n, ...) to a new tensor.
 inline Tensor copy_rows(ConstTensorView x, std::span<const std::int64_t> rows) {
   Shape shape = x.shape();
   shape[0] = std::ssize(rows);

@@ -24,7 +24,7 @@ MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences)
 std::int64_t mixer_memory_floats(const MixerConfig& config);     // of one sequence
 std::int64_t recurrence_head_floats(const MixerConfig& config);  // of one head and sequence
 
-// Optional results in addition to the output; leave a field empty or null to skip it.
+// Optional results of a mixer in addition to its output; leave a field empty or null to skip it.
 struct MixerStates {
   TensorView rows = {};           // MixerConfig::state_shape(state_rows)
   MixerMemory* memory = nullptr;  // of the sequences of the batch, in their order

@@ -67,7 +67,7 @@ struct QuerySample {
     return z ^ (z >> 31);
   }
 
-  // Scales the sizes so that the sum of min(1, size) is `total`.
+  // Scales block sizes to inclusion probabilities min(1, factor * size) that sum to `total`.
   static std::vector<double> inclusion_probabilities(std::vector<double> sizes, double total) {
     std::vector<bool> is_certain(sizes.size());
     for (;;) {

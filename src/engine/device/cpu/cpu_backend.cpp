@@ -107,7 +107,7 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   cache_appended_ = false;
   cached_rows_.reset();
   weights_ = &model().weights.layers[as_index(layer)];
-  // The previous layer may have dropped rows or have a different number or size of heads.
+  // Reallocates q, k and v if rows were dropped or if the number or size of heads changed.
   const auto& c = layer_config();
   const Shape keys{active_rows(), config().n_kv_heads_of(c), config().d_head_of(c)};
   if (k_.shape() != keys) allocate_heads(c);
@@ -134,7 +134,7 @@ void CpuBackend::project_latents() {
   rms_norm(q_latent_, w.q_norm.weight, latent.norm_eps, q_latent_);
 }
 
-// Latent attention: each key is [W_UK of its head times the latent | RoPE part of all heads].
+// Latent attention (MLA): a key concatenates W_UK times the latent and the shared RoPE part.
 void CpuBackend::project_from_latents(bool values) {
   const auto& w = *weights_;
   linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));

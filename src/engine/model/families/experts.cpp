@@ -119,7 +119,7 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Sets tensor names of Kimi Delta Attention, in published checkpoints and saved by transformers.
+// Sets tensor names of Kimi Delta Attention in published and transformers-saved checkpoints.
 void set_kimi_tensor_names(ModelConfig& model) {
   MixerNames names{
       .module = "self_attn",

@@ -26,7 +26,7 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
     if (uses_rope[i] == 0) model.layers[i].rope = -1;
 }
 
-// Reads the sliding windows of SmolLM3: by layer_types, else on NoPE layers if enabled.
+// Reads windows of SmolLM3: from layer_types, else on NoPE layers if use_sliding_window is set.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides =
       config.flag("use_sliding_window", false) && config.has_value("sliding_window");
