@@ -33,7 +33,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
 }
 
 // Floats in CPU buffers for experts: router outputs, gate and up of a chunk, one expert's scratch.
-std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
+std::int64_t expert_buffer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
   const auto slots = std::min(rows, cpu_expert_chunk_rows(model)) * experts.per_token;
@@ -167,7 +167,7 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto mixed = mixer.channels() + 2 * mixer.value_width() + mixer.value_heads +
                      mixer.decays() + mixer.gate_rank();
   const auto floats = rows * (residuals + heads + rotary_elements(model) + per_layer + mixed) +
-                      mlp_products * mlp_rows * d_mlp + packed + expert_floats(model, rows);
+                      mlp_products * mlp_rows * d_mlp + packed + expert_buffer_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 

@@ -30,7 +30,7 @@ constexpr std::int64_t kExpertRowUnit = 64;
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
-// Statistics over all tokens that a run computes, and their bytes in addition to the activations.
+// Statistics that a run computes over all tokens, for the plan of the memory that they need.
 struct PlannedStatistics {
   std::int64_t buckets = 16;
   bool moments = true;     // moments of q, k and v

@@ -409,7 +409,7 @@ class WeightBinder : TensorBinder {
     return one;
   }
 
-  // The file stores alpha_p and alpha_n of xIELU before the softplus.
+  // Checkpoints store alpha_p and alpha_n of xIELU before the softplus.
   XieluWeights bind_xielu(const std::string& at) {
     const auto number = [&](const char* name, const Shape& shape) {
       const auto values = bind_vector(at + name, shape);

@@ -20,7 +20,7 @@ class ConfigReader {
   // Inclusive range of valid values; NaN is outside every range.
   struct NumberRange {
     double least, most;
-    bool holds(double value) const { return value >= least && value <= most; }
+    bool contains(double value) const { return value >= least && value <= most; }
     std::string to_string() const;
   };
 

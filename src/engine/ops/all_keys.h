@@ -170,7 +170,7 @@ class AllKeysAccumulator {
                      const KeyVariants& keys, std::int64_t* key_sums)
       : in_(in), request_(request), keys_(keys), key_sums_(key_sums) {}
 
-  // Computes the all-keys columns of queries [begin, end), the contents of `queries`. values:
+  // Computes the all-keys columns of queries [begin, end), which are packed in `queries`. values:
   // (queries, columns), with 0 in the all-keys columns on entry.
   void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
     QKSCOPE_ASSERT(in_.sequence.length < AttentionWeightHistogram::kMostKeys);

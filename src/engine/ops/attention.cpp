@@ -192,7 +192,7 @@ std::size_t find_sequence_of_row(std::span<const Sequence> sequences, std::int64
   return as_index(after - sequences.begin()) - 1;
 }
 
-// Computes one row of scores against its sequence. Returns the visible range [begin, end).
+// Computes the scores of one query against its sequence. Returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
   const auto number = find_sequence_of_row(input.sequences, row);

@@ -37,8 +37,8 @@ std::vector<std::vector<std::int64_t>> repeated_token_positions(std::span<const 
   return repeated;
 }
 
-// Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
-// a query attends to earlier positions of its block (dup) and right after them (ind).
+// Returns the dup and ind attention mass of each query, shape (length). Positions with equal tokens
+// form a block; dup is the mass on earlier positions of a block, ind on those right after them.
 std::vector<RepeatedTokenMass> repeated_token_masses(
     const HeadAttentionInput& in, std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<RepeatedTokenMass> masses(as_index(in.sequence.length));

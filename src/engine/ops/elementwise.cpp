@@ -39,8 +39,8 @@ void for_each_element_range(TensorView x, std::int64_t elements_per_task, Body b
 
 // Calls norm_rows(rows of x, rows of y) for ranges of rows, in parallel.
 template <typename NormRows>
-void for_each_norm_range(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
-                         NormRows norm_rows) {
+void for_each_row_range(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
+                        NormRows norm_rows) {
   const auto n = std::ssize(weight);
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
@@ -188,7 +188,7 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 }
 
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y) {
-  for_each_norm_range(x, weight, eps, y, rows::rms_norm);
+  for_each_row_range(x, weight, eps, y, rows::rms_norm);
 }
 
 void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
@@ -200,7 +200,7 @@ void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double
   if (kind == NormKind::rms) return rms_norm(x, norm.weight, eps, y);
   QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
   const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
-  for_each_norm_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
+  for_each_row_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
     rows::layer_norm(input, bias, out);
   });
 }

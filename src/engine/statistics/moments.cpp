@@ -18,7 +18,7 @@ struct MergeFactors {
   double product;  // a b / n
 };
 
-MergeFactors merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
+MergeFactors compute_merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
   const auto a = static_cast<double>(rows_a);
   const auto b = static_cast<double>(rows_b);
   const double n = a + b;
@@ -88,7 +88,7 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
                   std::int64_t bucket) {
   const auto b = as_index(bucket);
   if (part.n[b] == 0) return;
-  const auto w = merge_factors(into.n[b], part.n[b]);
+  const auto w = compute_merge_factors(into.n[b], part.n[b]);
   const auto cell = head * into.buckets + bucket;
   std::vector<double> delta(static_cast<std::size_t>(into.dim));
   for (std::int64_t j = 0; j < into.dim; ++j) {
@@ -136,7 +136,7 @@ std::vector<std::pair<std::string, std::string>> properties_to_match(const Stati
 
 void merge_moments(PositionSums& into, const PositionSums& part) {
   if (part.n == 0) return;
-  const auto w = merge_factors(into.n, part.n);
+  const auto w = compute_merge_factors(into.n, part.n);
   const double t = part.t_mean - into.t_mean;
   const double u = part.u_mean - into.u_mean;
   into.t_m2 += part.t_m2 + t * t * w.product;
@@ -154,7 +154,7 @@ void merge_moments(HeadMoments& into, const HeadMoments& part) {
     into = part;
     return;
   }
-  const auto weights = merge_factors(into.n(), part.n());
+  const auto weights = compute_merge_factors(into.n(), part.n());
   parallel_for(into.heads, [&](std::int64_t head) { merge_head(into, part, weights, head); });
   merge_moments(into.positions, part.positions);
 }

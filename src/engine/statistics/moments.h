@@ -24,8 +24,8 @@ struct MomentShape {
   bool operator==(const MomentShape&) const = default;
 };
 
-// Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
-// others the second. A bucket has bucket_size positions; the last bucket also has all later
+// Selects the moments of a q, k or v buffer to accumulate. Rows with position < first form one set,
+// all others the second. A bucket has bucket_size positions; the last bucket also has all later
 // positions.
 struct MomentRequest {
   MomentShape shape;
