@@ -15,8 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Returns the first GPU, or the CPU if that GPU is unusable. Logs the reason once: at info level if
-// a driver is installed, else at debug level.
+// Returns the first GPU if usable, else the CPU, and logs why once (info if a driver is installed).
 Device first_gpu_or_cpu() {
   const auto why = gpu_unavailable_reason(0);
   if (why.empty()) return {Device::Kind::cuda, 0};

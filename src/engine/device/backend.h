@@ -159,7 +159,6 @@ class Backend {
 
   // Copies part of a buffer to new device memory; complete once wait() or finish_pass() returns.
   virtual ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) = 0;
-  // Overwrites a whole activation buffer.
   virtual void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
   virtual void score_rows(const RowScores& out) = 0;

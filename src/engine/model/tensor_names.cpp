@@ -38,8 +38,7 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the scheme of expert names that fits the first layers with experts and with an MLP; the
-// first scheme if none fits.
+// Returns the expert names that fit the first expert layer and MLP layer, or the first scheme.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;

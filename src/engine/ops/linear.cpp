@@ -133,8 +133,8 @@ class PackedInput {
 };
 
 // Returns rows of W as float32, converted unless the file already has float32.
-gemm::StridedVectors float32_weight_rows(const WeightMatrix& weight, std::int64_t first,
-                                         std::int64_t columns, std::int64_t k, std::int64_t depth) {
+gemm::StridedVectors weight_rows(const WeightMatrix& weight, std::int64_t first,
+                                 std::int64_t columns, std::int64_t k, std::int64_t depth) {
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};
@@ -153,10 +153,9 @@ void pack_weights(const OutputColumnBlock& block, std::int64_t depth, float* pac
   const auto panel = gemm::tile_shape().columns;
   gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
     for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
-      gemm::pack_right_operand(
-          float32_weight_rows(block.product->layer.weight, block.first + column,
-                              std::min(panel, block.columns - column), k, part),
-          packed);
+      gemm::pack_right_operand(weight_rows(block.product->layer.weight, block.first + column,
+                                           std::min(panel, block.columns - column), k, part),
+                               packed);
   });
 }
 

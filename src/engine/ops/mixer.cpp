@@ -128,8 +128,7 @@ void add_skip_connection(const MixerInput& input, ConstTensorView qkv, TensorVie
 }
 
 // Multiplies output (rows, value_heads, d_value) by silu(z) or sigmoid(z), before or after an
-// RMSNorm over each value head (weights shared by all heads) or each group of Mamba 2 (weights per
-// group).
+// RMSNorm of each value head (shared weights) or each group of Mamba 2 (own weights).
 void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView output) {
   const auto& c = input.config;
   const auto& weights = input.weights.norm;

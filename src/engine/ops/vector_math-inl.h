@@ -43,7 +43,6 @@ HWY_INLINE FloatVector load(const float* from, PartialLanes part, float fill = 0
   return hn::Load(Floats(), lanes);
 }
 
-// Stores a vector of 32-bit elements.
 template <typename V, typename T>
 HWY_INLINE void store(V values, T* to, FullLanes) {
   hn::StoreU(values, hn::ScalableTag<T>(), to);

@@ -25,8 +25,7 @@ struct MomentShape {
 };
 
 // Selects the moments of a q, k or v buffer to accumulate. Rows with position < first form one set,
-// all others the second. A bucket has bucket_size positions; the last bucket also has all later
-// positions.
+// all others the second. Buckets have bucket_size positions; the last bucket is open-ended.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;

@@ -26,9 +26,8 @@ double yarn_score_factor(const RopeConfig& rope) {
   return mscale * mscale;
 }
 
-// Reads sizes, RoPE and tensor names of latent attention (MLA). RoPE, if present, applies to the
-// last qk_rope_head_dim dimensions of a head. The key head_dim is ignored. `q_rank` is the default
-// of q_lora_rank.
+// Reads sizes, tensor names and RoPE (if any, on the last qk_rope_head_dim dimensions of a head) of
+// latent attention (MLA). Ignores the key head_dim. `q_rank`: default of q_lora_rank.
 void read_latent_attention(ModelConfig& model, const ConfigReader& config, LlamaDefaults defaults,
                            std::int64_t q_rank, bool has_rope = true) {
   const auto shared = config.positive_integer("qk_rope_head_dim", 64);
