@@ -31,7 +31,7 @@ class SummedLayers::Moments : public MomentConsumer {
     request_.shift = &shift_;
   }
   const MomentRequest& request() const { return request_; }
-  void add(const LayerMoments& part) override { merge(sums_, part); }
+  void add(const LayerMoments& part) override { merge_moments(sums_, part); }
   void throw_non_finite(const NonFiniteLocation& found) override {
     failure("head {} of document {} holds a number that is not finite", found.head, found.sequence);
   }

@@ -24,7 +24,7 @@ constexpr std::int64_t kGroupRows = 4096;
 std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
   std::vector<std::size_t> places;
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_column_of_row_tables(a.columns[c])) places.push_back(c);
+    if (is_per_row_column(a.columns[c])) places.push_back(c);
   return places;
 }
 

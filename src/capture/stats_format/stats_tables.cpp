@@ -95,7 +95,7 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
   cells.push_back(bucket_or_null_cell(bucket));
   cells.emplace_back(count_query_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_column_of_row_tables(a.columns[c]))
+    if (is_per_row_column(a.columns[c]))
       add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
@@ -135,7 +135,7 @@ Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   Table table = empty_table(fmt::format("{}, integer bucket, integer rows", kHeadColumns));
   for (const auto& name : a.columns)
-    if (is_column_of_row_tables(name)) declare_statistic(table, name);
+    if (is_per_row_column(name)) declare_statistic(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
   for (const auto& name : a.document_columns) declare_statistic(table, name);

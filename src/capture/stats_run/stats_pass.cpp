@@ -42,7 +42,7 @@ class StatsPass::Moments : public MomentConsumer {
       pass_.buffered_->moments.emplace_back(index_, part);
       return;
     }
-    merge(*sums_, part);
+    merge_moments(*sums_, part);
     if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
   }
 

@@ -164,7 +164,7 @@ class TimedBackend : public Backend {
     time("captured rows", 0.0, &Backend::keep_rows, rows);
   }
   std::int64_t active_rows() const override { return timed_.active_rows(); }
-  void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override {
+  void read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) override {
     time("captured rows", 0.0, &Backend::read_buffer, buffer, selection, std::move(show));
   }
   void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }

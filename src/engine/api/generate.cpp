@@ -38,7 +38,7 @@ class LastLogitsObserver : public Observer {
     if (!is_logits(point)) return {};
     return {.rows = rows_, .heads = {}};
   }
-  bool edits(HookPoint point) const override { return !is_logits(point) && other_edits(point); }
+  bool edits(HookPoint point) const override { return !is_logits(point) && caller_edits(point); }
   void edit(HookPoint point, TensorView activation) override { other_.edit(point, activation); }
   bool keeps_on_device() const override { return other_.keeps_on_device(); }
 
@@ -46,7 +46,7 @@ class LastLogitsObserver : public Observer {
     if (!is_logits(point)) return other_.see(point, activation);
     logits_ = to_float32(activation);
     if (!other_.wants(point)) return;
-    if (other_edits(point))
+    if (caller_edits(point))
       other_.edit(point, logits_);
     else
       other_.see(point, logits_);
@@ -62,7 +62,7 @@ class LastLogitsObserver : public Observer {
 
  private:
   static bool is_logits(HookPoint point) { return point.stage == Stage::logits; }
-  bool other_edits(HookPoint point) const { return other_.wants(point) && other_.edits(point); }
+  bool caller_edits(HookPoint point) const { return other_.wants(point) && other_.edits(point); }
 
   NoObserver nothing_;
   Observer& other_;
@@ -149,7 +149,7 @@ class GeneratedSequence {
   bool ended_ = false;
 };
 
-std::vector<std::int32_t> eos_ids_of(const Json& value, const std::string& where) {
+std::vector<std::int32_t> eos_token_ids(const Json& value, const std::string& where) {
   if (value.is_number_integer()) return {value.get<std::int32_t>()};
   std::vector<std::int32_t> ids;
   if (value.is_array())
@@ -167,7 +167,7 @@ std::vector<std::int32_t> read_eos_ids(const std::string& file) {
   const auto json = parse_json(MappedFile(file).text(), file);
   for (const auto* part : {&json, json.contains("text_config") ? &json["text_config"] : nullptr})
     if (part != nullptr && part->is_object() && part->contains("eos_token_id"))
-      if (auto ids = eos_ids_of((*part)["eos_token_id"], file); !ids.empty()) return ids;
+      if (auto ids = eos_token_ids((*part)["eos_token_id"], file); !ids.empty()) return ids;
   return {};
 }
 
@@ -176,9 +176,9 @@ std::int64_t max_tokens(const ModelConfig& model) {
   return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
 }
 
-std::vector<Generated> generate_all(const Model& model,
-                                    std::span<const std::vector<std::int32_t>> prompts,
-                                    const GenerateOptions& options) {
+std::vector<Generated> generate_texts(const Model& model,
+                                      std::span<const std::vector<std::int32_t>> prompts,
+                                      const GenerateOptions& options) {
   auto stop_tokens = options.stops_at_end ? end_tokens(model) : std::vector<std::int32_t>();
   stop_tokens.insert(stop_tokens.end(), options.stop_tokens.begin(), options.stop_tokens.end());
   std::vector<GeneratedSequence> texts;
@@ -228,7 +228,7 @@ std::vector<Generated> generate(const Model& model,
                                 const GenerateOptions& options) {
   translate_exceptions([&] { check_generate_options(prompts, options); });
   try {
-    return generate_all(model, prompts, options);
+    return generate_texts(model, prompts, options);
   } catch (const std::bad_alloc&) {  // other exceptions are Errors or come from a callback
     rethrow_as_error();
   }

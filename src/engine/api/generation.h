@@ -32,9 +32,9 @@ inline std::vector<std::int32_t> all_token_ids(std::span<const float> logits) {
   return ids;
 }
 
-// Weights tokens by the softmax, relative to the most likely token.
-inline TokenCandidates weigh_tokens(std::vector<std::int32_t> tokens, std::span<const float> logits,
-                                    double temperature) {
+// Computes the softmax weight of each token, relative to that of the most likely token.
+inline TokenCandidates softmax_candidates(std::vector<std::int32_t> tokens,
+                                          std::span<const float> logits, double temperature) {
   const float highest = std::ranges::max(logits);
   std::vector<double> weights;
   for (const auto token : tokens) {
@@ -58,7 +58,7 @@ inline TokenCandidates top_token_candidates(std::span<const float> logits, std::
   const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(count);
   std::partial_sort(tokens.begin(), end, tokens.end(), more_likely);
   tokens.erase(end, tokens.end());
-  return weigh_tokens(std::move(tokens), logits, temperature);
+  return softmax_candidates(std::move(tokens), logits, temperature);
 }
 
 inline double total_weight(std::span<const double> weights) {
@@ -88,7 +88,7 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
       truncate_to_nucleus(found, options.top_p * total_weight(found.weights));
     return found;
   }
-  auto all = weigh_tokens(all_token_ids(logits), logits, options.temperature);
+  auto all = softmax_candidates(all_token_ids(logits), logits, options.temperature);
   if (options.top_p >= 1.0) return all;
   // The nucleus is usually small; sorting the whole vocabulary would be slow.
   const auto enough = options.top_p * total_weight(all.weights);
@@ -140,7 +140,7 @@ class IncrementalDecoder {
     read_ = ids_.size();
   }
 
-  // Adds a token and returns new text, without incomplete characters and prefixes of stop strings.
+  // Adds a token and returns new text; holds back incomplete characters and possible stop strings.
   std::string add(std::int32_t id) {
     ids_.push_back(id);
     held_ += decode_pending(false);
@@ -158,7 +158,7 @@ class IncrementalDecoder {
  private:
   // Number of preceding tokens to decode along with a token, because its text may depend on them.
   static constexpr std::size_t kContext = 6;
-  static constexpr std::string_view kReplacement = "\uFFFD";  // for bytes that form no character
+  static constexpr std::string_view kReplacement = "\uFFFD";  // stands for invalid UTF-8
 
   // Length of the longest suffix of the text that is a proper prefix of a stop string.
   static std::size_t stop_prefix_length(const std::string& text,

@@ -25,7 +25,7 @@ DType stored_dtype(const LoadedCheckpoint& checkpoint) {
 }
 
 // Returns true if RoPE has the same frequencies for sequences of `length` and `other` positions.
-bool same_frequencies(const ModelConfig& model, std::int64_t length, std::int64_t other) {
+bool same_rope_frequencies(const ModelConfig& model, std::int64_t length, std::int64_t other) {
   return std::all_of(model.ropes.begin(), model.ropes.end(), [&](const RopeConfig& rope) {
     if (rope.type != RopeType::dynamic && rope.type != RopeType::longrope) return true;
     const auto a = rope_frequencies(rope, length);
@@ -216,7 +216,7 @@ struct KeyValueCache::State {
       if (sequence.end() > positions)
         bad_input("cache: sequence {} would have {} tokens, there is room for {}", sequence.slot,
                   sequence.end(), positions);
-      if (cached > 0 && !same_frequencies(config(), cached, sequence.end()))
+      if (cached > 0 && !same_rope_frequencies(config(), cached, sequence.end()))
         bad_input(
             "cache: between {} and {} tokens RoPE changes its frequencies; forget sequence {} and "
             "run its whole text",
@@ -264,8 +264,8 @@ void KeyValueCache::shorten(std::int64_t sequence, std::int64_t length) {
     if (length < 0 || length > cached)
       bad_input("cache: sequence {} cannot be shortened to {} tokens, it has {}", sequence, length,
                 cached);
-    if (length > 0 && !same_frequencies(state_->config(), length, cached)) length = 0;
-    // A recurrent state cannot go back to an earlier position.
+    if (length > 0 && !same_rope_frequencies(state_->config(), length, cached)) length = 0;
+    // A recurrent state cannot be rewound to an earlier position.
     if (length < cached && state_->config().has_recurrence()) length = 0;
     cached = length;
   });
@@ -274,7 +274,7 @@ void KeyValueCache::shorten(std::int64_t sequence, std::int64_t length) {
 bool KeyValueCache::can_extend(std::int64_t sequence, std::int64_t more) const {
   return translate_exceptions([&] {
     const auto cached = state_->length(sequence);
-    return cached == 0 || same_frequencies(state_->config(), cached, cached + more);
+    return cached == 0 || same_rope_frequencies(state_->config(), cached, cached + more);
   });
 }
 

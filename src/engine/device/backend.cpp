@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Logs once why no GPU is used: at info level if a driver is installed, else at debug level.
+// Returns the first GPU if usable, else the CPU, and logs why once (info if a driver is installed).
 Device first_gpu_or_cpu() {
   const auto why = gpu_unavailable_reason(0);
   if (why.empty()) return {Device::Kind::cuda, 0};
@@ -48,7 +48,7 @@ bool is_cpu(Device device) {
 }
 
 // GPUs of different architectures use different kernels, whose results differ in the last bits.
-void check_same_kind(Device first, Device other) {
+void check_same_device_kind(Device first, Device other) {
   if (first.kind != other.kind)
     bad_input("devices: found {} and {}, expected devices of one kind", device_name(first),
               device_name(other));
@@ -88,7 +88,7 @@ std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
       if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
   }
   if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
-  for (const auto& device : devices) check_same_kind(devices.front(), device);
+  for (const auto& device : devices) check_same_device_kind(devices.front(), device);
   return devices;
 }
 

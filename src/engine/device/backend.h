@@ -108,9 +108,9 @@ class Backend {
   virtual void begin_layer(std::int64_t layer) = 0;
   // Saves the residual for the MLP norm of models with parallel residuals.
   virtual void keep_layer_input() = 0;
-  // Writes ActivationBuffer::normalized from the residual; a copy if the model has no such norm.
+  // Normalises the residual into ActivationBuffer::normalized; copies it if the norm is absent.
   virtual void normalize(NormSite norm) = 0;
-  // Before project_qkv(), for models with latent attention.
+  // Call before project_qkv() if the model has latent attention.
   virtual void project_latents() = 0;
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // norms of q and k
@@ -119,10 +119,10 @@ class Backend {
   virtual void project_output(ResidualAddition addition) = 0;
   virtual void add_update_to_residual() = 0;
 
-  // Only in layers with another mixer than attention, in place of the steps from project_qkv() to
-  // project_output() or beside them. run_recurrent_mixer() also computes the states after
-  // `state_rows` (ascending rows of the batch), which mixer_states() returns:
-  // MixerConfig::state_shape(), on the host until the next step.
+  // Only for layers with a mixer other than attention. These steps replace project_qkv() to
+  // project_output() or run in addition. run_recurrent_mixer() also computes the states after
+  // `state_rows` (ascending rows of the batch). mixer_states() returns those states: shape
+  // MixerConfig::state_shape(), on the host, valid until the next step.
   virtual void run_recurrent_mixer(std::span<const std::int64_t> state_rows) = 0;
   virtual ConstTensorView mixer_states() = 0;
   virtual void project_mixer_output(ResidualAddition addition) = 0;
@@ -138,7 +138,7 @@ class Backend {
   virtual void apply_gate(std::int64_t count) = 0;
   virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
 
-  // After the MLP, for models with per-layer inputs and for models with layer scalars.
+  // Call after the MLP, in models with per-layer inputs or with a residual scale per layer.
   virtual void project_per_layer_input(ResidualAddition addition) = 0;
   virtual void scale_residual() = 0;
 
@@ -150,27 +150,27 @@ class Backend {
 
   // Copies the selected part of a buffer to the host and passes it to `show`, immediately or later
   // but before finish_pass() returns, in call order. `selection` must stay valid until then.
-  using Show = std::function<void(ConstTensorView)>;
-  virtual void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) = 0;
+  using HostReader = std::function<void(ConstTensorView)>;
+  virtual void read_buffer(ActivationBuffer buffer, const Selection& selection,
+                           HostReader show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.
   virtual void edit_buffer(ActivationBuffer buffer,
                            const std::function<void(TensorView)>& change) = 0;
 
-  // Copies the selected part to new device memory, completely when wait() or finish_pass() returns.
+  // Copies part of a buffer to new device memory; complete once wait() or finish_pass() returns.
   virtual ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) = 0;
-  // Overwrites a whole buffer.
   virtual void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
   virtual void score_rows(const RowScores& out) = 0;
-  // Recomputes the pattern from edited scores; rows with unedited scores stay bit-identical.
+  // Recomputes the attention pattern from edited scores; unedited rows stay bit-identical.
   virtual void recompute_pattern(const RowScores& edited) = 0;
-  // Call after attend(): recomputes z of edited rows.
+  // Recomputes z (ActivationBuffer::z) of rows with edited scores or pattern. Call after attend().
   virtual void attend_edited_rows(const RowScores& edited) = 0;
 
   // Statistics functions. `request` and `sink` must stay valid until finish_pass() returns. Results
   // are delivered to the sink on the calling thread, in call order, before finish_pass() returns.
 
-  // Accumulates moments of all rows of q, k or v; sink.throw_non_finite() gets NaN and infinity.
+  // Accumulates moments of all rows of q, k or v; NaN or infinity calls sink.throw_non_finite().
   virtual void add_moments(ActivationBuffer buffer, const MomentRequest& request,
                            MomentConsumer& sink) = 0;
   // Sets whether attend() keeps log-sum-exp and maximum of each row until the next layer.
@@ -181,7 +181,7 @@ class Backend {
 
   virtual void finish_pass() = 0;
 
-  // For benchmarks.
+  // Used by benchmarks.
   virtual std::string describe_hardware() const = 0;  // "neon, 2 threads", "NVIDIA H200"
   virtual void wait() = 0;                            // blocks until the device is idle
   virtual std::string attention_kernel() const = 0;   // kernel of the last attend()
@@ -195,14 +195,14 @@ class Backend {
 struct BackendOptions {
   Device device;
   DType dtype = DType::bf16;       // CUDA type of weights and activations; the CPU uses float32
-  std::int64_t device_memory = 0;  // CUDA bytes to use at most; 0: all free memory
+  std::int64_t device_memory = 0;  // limit in bytes of GPU memory; 0: all that is free
   // Rows of the longest batch, 0 if unknown. Weights are streamed if they do not fit on the GPU
   // together with the activations of this batch.
   std::int64_t longest_batch = 0;
   bool stream_weights = false;  // stream even if the weights fit
 };
 
-// Creates a backend that refers to the model. Throws a bad-input error if the model cannot run.
+// Creates a backend; the model must outlive it. Throws a bad-input error if the model cannot run.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
 

@@ -34,7 +34,7 @@ const CudaHostFunctions kHost{
     .attend_edited_rows = attend_edited_rows,
     .compute_attention_statistics = compute_attention_statistics,
     .group_rows_by_expert = group_rows_by_expert,
-    .widen_rows = widen_rows,
+    .rows_to_float32 = rows_to_float32,
 };
 
 // CUDA driver functions used in this file, with the signatures of cuda.h.
@@ -46,7 +46,7 @@ struct DriverFunctions {
   int (*attribute)(int* value, int attribute, int device);
   int (*error_text)(int error, const char** text);
 };
-// Sets `function` to the function of a library; returns false if there is none.
+// Looks up a function of a shared library by name (dlsym); returns false if it is missing.
 template <typename Function>
 bool find_function(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));

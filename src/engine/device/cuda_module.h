@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// Functions of the library that the CUDA module calls: functions with state, and operations whose
+// Functions of libqkscope that the CUDA module calls: functions with state, and operations whose
 // results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them.
 struct CudaHostFunctions {
   bool (*log_wanted)(LogLevel level);
@@ -34,10 +34,10 @@ struct CudaHostFunctions {
   decltype(&qkscope::attend_edited_rows) attend_edited_rows;
   decltype(&qkscope::compute_attention_statistics) compute_attention_statistics;
   decltype(&qkscope::group_rows_by_expert) group_rows_by_expert;
-  decltype(&qkscope::widen_rows) widen_rows;
+  decltype(&qkscope::rows_to_float32) rows_to_float32;
 };
 
-// Functions of the CUDA module that the library calls.
+// Functions of the CUDA module that libqkscope calls.
 struct CudaModule {
   int cuda_version;  // version of the CUDA toolkit of the build, e.g. 13000
   std::string (*gpu_unusable_reason)(int gpu);  // "" if the module has code for the GPU
@@ -54,7 +54,7 @@ inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const 
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
 using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
 
-// Loader of the CUDA module. These functions do not throw, but return a reason in one line.
+// Loader of the CUDA module. Functions do not throw; they return a failure reason in one line.
 
 // Information from the NVIDIA driver, queried before any CUDA library is loaded.
 struct CudaDriver {

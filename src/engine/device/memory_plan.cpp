@@ -20,7 +20,7 @@ constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // GPU memory to keep free: this many bytes or this fraction (1 / 32), whichever is larger.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
-// Buffers of statistics on a GPU.
+// Sizes of the statistics buffers on a GPU, in bytes.
 constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;  // 128 MiB and their slack
 constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
 constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
@@ -32,8 +32,8 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Floats of a mixture of experts: router outputs, gate and up of a chunk, scratch of one expert.
-std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
+// Floats in CPU buffers for experts: router outputs, gate and up of a chunk, one expert's scratch.
+std::int64_t expert_buffer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
   const auto slots = std::min(rows, cpu_expert_chunk_rows(model)) * experts.per_token;
@@ -48,7 +48,7 @@ std::int64_t element_size(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }
 
-// Bytes of a mixture of experts: router outputs, and inputs, gate, up and gated rows of a chunk.
+// Bytes of CUDA buffers for experts: router outputs; input, gate, up and gated rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -62,9 +62,9 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
-// Returns the bytes of a mixer: projections, convolved q, k and v, output and its kept rows, rates,
-// decays, and chunks, which are at most twice as many as full ones. A short convolution has no
-// convolved q, k and v, but projections of k, v and z. Gates of low rank share a buffer.
+// Returns the bytes of a recurrent mixer on CUDA: projections, convolved q, k and v, output, kept
+// rows of the output, rates, decays and chunk matrices (partial chunks at most double their
+// number). A short convolution has projections of k, v and z instead of convolved vectors.
 std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& mixer = model.mixer;
   const auto latent = mixer.gate_rank() > 0 ? std::max(mixer.d_key, mixer.d_value) : 0;
@@ -123,8 +123,8 @@ std::string format_non_negative_bytes(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
-[[noreturn]] void refuse_cache(std::int64_t sequences, std::int64_t positions, std::int64_t bytes,
-                               std::int64_t room) {
+[[noreturn]] void throw_cache_too_large(std::int64_t sequences, std::int64_t positions,
+                                        std::int64_t bytes, std::int64_t room) {
   bad_input(
       "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
       "fewer new tokens",
@@ -162,12 +162,12 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
                       std::min(kMostSharedWeights, mlp_products * model.d_model * d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
-  // q, k, v, gates, output, rates and decays of a mixer.
+  // Floats per row of a recurrent mixer: q, k, v, gates, output, rates and decays.
   const auto& mixer = model.mixer;
   const auto mixed = mixer.channels() + 2 * mixer.value_width() + mixer.value_heads +
                      mixer.decays() + mixer.gate_rank();
   const auto floats = rows * (residuals + heads + rotary_elements(model) + per_layer + mixed) +
-                      mlp_products * mlp_rows * d_mlp + packed + expert_floats(model, rows);
+                      mlp_products * mlp_rows * d_mlp + packed + expert_buffer_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -179,8 +179,7 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const StatisticsMemoryNeeds& statistics,
-                              const BackendOptions& options) {
+                              const PlannedStatistics& statistics, const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
   // Bytes of the buffers in device/cuda/statistics: row segments, values, bins and results.
@@ -213,7 +212,7 @@ void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
   // During a pass, the recurrent states exist twice: before and after the pass.
   const auto bytes =
       sequences * (positions * cache_token_bytes(model, DType::f32) + 2 * cache_state_bytes(model));
-  if (bytes > memory) refuse_cache(sequences, positions, bytes, memory);
+  if (bytes > memory) throw_cache_too_large(sequences, positions, bytes, memory);
 }
 
 std::int64_t usable_memory_bytes(const BackendOptions& options) {
@@ -275,7 +274,7 @@ std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t po
   auto caches = caches_->load();
   do {
     if (rest + caches + bytes > limit_)
-      refuse_cache(sequences, positions, bytes, limit_ - rest - caches);
+      throw_cache_too_large(sequences, positions, bytes, limit_ - rest - caches);
   } while (!caches_->compare_exchange_weak(caches, caches + bytes));
   return bytes;
 }

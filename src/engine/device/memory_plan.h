@@ -12,33 +12,33 @@
 
 namespace qkscope {
 
-// Rows per MLP chunk, to bound the size of its activations. A CPU chunk fits into the cache.
+// Rows per MLP chunk on each device, to bound activation memory. A CPU chunk fits into the cache.
 constexpr std::int64_t kCpuMlpRows = 512;
 constexpr std::int64_t kCudaMlpRows = 8192;
-// CPU rows per MLP chunk with experts: about 128 per expert, to amortise reading its weights.
+// Rows per MLP chunk with experts on the CPU: about 128 per expert, to amortise weight reads.
 std::int64_t cpu_expert_chunk_rows(const ModelConfig& model);
-// CUDA rows per MLP chunk in layers with experts. Chunks are large, because each expert receives a
-// small part of the rows and its last tile is rarely full.
+// Rows per MLP chunk with experts on CUDA. Chunks are large, because each expert receives a small
+// part of the rows and its last tile is rarely full.
 inline std::int64_t cuda_expert_chunk_rows(const ModelConfig& model) {
   constexpr std::int64_t kMostSlots = 262144;
   return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, 4 * kCudaMlpRows);
 }
-// Products with a single expert round their rows up to this unit, to limit the GEMM shapes.
+// GEMMs of a single expert round rows up to this unit, to limit the number of distinct shapes.
 constexpr std::int64_t kExpertRowUnit = 64;
 
 // Returns the size in bytes of the activations of a batch of `rows` tokens, without the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
-// Returns the bytes that statistics over all tokens need in addition to the activations.
-struct StatisticsMemoryNeeds {
+// Statistics that a run computes over all tokens, for the plan of the memory that they need.
+struct PlannedStatistics {
   std::int64_t buckets = 16;
   bool moments = true;     // moments of q, k and v
   bool attention = false;  // near-key statistics
   bool all_keys = false;   // all-keys statistics
 };
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const StatisticsMemoryNeeds& statistics,
+                              const PlannedStatistics& statistics,
                               const BackendOptions& options = {});
 
 // Returns the size in bytes of one token in the KV cache, summed over all layers.

@@ -1,4 +1,4 @@
-// Sizes of mixers that keep a state on CUDA, for the memory plan and for kernels.
+// Buffer sizes of recurrent mixers (delta nets, Mamba 2) on CUDA, for memory plan and kernels.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace qkscope {
 
-// Widest head of keys, and of values of the delta rule, and tokens per chunk.
+// Limits of CUDA recurrence kernels: head dimension of k (and delta-rule v), tokens per chunk.
 constexpr std::int64_t kCudaWidestKeys = 256;
 constexpr std::int64_t kCudaRecurrenceChunk = 64;
 // Returns whether sequences of at least one chunk run on tensor cores. States and products of q and
@@ -20,12 +20,12 @@ inline bool runs_in_cuda_chunks(const MixerConfig& mixer, DType dtype) {
                                     (keys == 64 || keys == 96 || keys == 128);
   return has_kernel && mixer.d_value % 64 == 0;
 }
-// Memory of a chunk and head: four 16-bit matrices, two in Mamba 2, and two float32 vectors.
+// Bytes per chunk and head: four 16-bit matrices, two in Mamba 2, and two float32 vectors.
 inline std::int64_t cuda_chunk_matrix_bytes(const MixerConfig& mixer) {
   return (mixer.kind == Mixer::mamba2 ? 2 : 4) * 2 * kCudaRecurrenceChunk * kCudaRecurrenceChunk;
 }
 constexpr std::int64_t kCudaChunkFactorBytes = 2 * 4 * kCudaRecurrenceChunk;
-// Returns the float32 bytes of the states of one layer and sequence before and after a pass.
+// Returns the bytes of the two float32 states (before and after a pass) of a layer and sequence.
 inline std::int64_t cuda_mixer_state_bytes(const MixerConfig& mixer) {
   return 2 * 4 * ((mixer.taps - 1) * mixer.channels() + mixer.value_width() * mixer.d_key);
 }

@@ -74,16 +74,16 @@ class ForwardPass {
   void run_layer(std::int64_t layer) {
     const auto& config = config_.layers[as_index(layer)];
     show_to_observer({Stage::resid_pre, layer}, ActivationBuffer::residual);
-    show_inputs(layer);
+    show_head_inputs(layer);
     if (config_.parallel_residual) backend_.keep_layer_input();
 
     if (config.mixer == Mixer::none)
       drop_unneeded_rows(layer);
     else
-      mix_tokens(layer);
+      run_attention_or_mixer(layer);
     show_to_observer({Stage::resid_mid, layer}, ActivationBuffer::residual);
     if (plan_.ends_before({Stage::mlp_in, layer})) return;
-    if (config.mlp && !transform_rows(layer)) return;
+    if (config.mlp && !run_mlp_or_experts(layer)) return;
     if (plan_.ends_before({Stage::per_layer_out, layer})) return;
     if (config_.per_layer.width > 0) {
       backend_.project_per_layer_input(residual_addition({Stage::per_layer_out, layer}));
@@ -93,8 +93,8 @@ class ForwardPass {
     show_to_observer({Stage::resid_post, layer}, ActivationBuffer::residual);
   }
 
-  void mix_tokens(std::int64_t layer) {
-    show_scale({Stage::ln1_scale, layer});
+  void run_attention_or_mixer(std::int64_t layer) {
+    show_norm_scale({Stage::ln1_scale, layer});
     backend_.normalize(NormSite::before_attention);
     show_to_observer({Stage::ln1_normalized, layer}, ActivationBuffer::normalized);
     if (config_.layers[as_index(layer)].has_attention()) return run_attention(layer);
@@ -105,7 +105,7 @@ class ForwardPass {
   }
 
   // Runs the MLP or the experts of a layer. Returns false if the pass ends before their output.
-  bool transform_rows(std::int64_t layer) {
+  bool run_mlp_or_experts(std::int64_t layer) {
     normalize_mlp_input(layer);
     show_to_observer({Stage::ln2_normalized, layer}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::router_logits, layer})) return false;
@@ -129,7 +129,7 @@ class ForwardPass {
     if (config_.has_latent_attention()) backend_.project_latents();
     show_to_observer({Stage::kv_latent, layer}, ActivationBuffer::kv_latent);
     if (plan_.ends_before({Stage::q, layer})) return;
-    queries_and_keys(layer);
+    compute_queries_and_keys(layer);
     const bool beside = config_.layers[as_index(layer)].attention_beside;
     if (beside) compute_mixer(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;
@@ -176,7 +176,7 @@ class ForwardPass {
   }
 
   // Computes q and k together, stage by stage: projection, norm, rotation.
-  void queries_and_keys(std::int64_t layer) {
+  void compute_queries_and_keys(std::int64_t layer) {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
     for (const auto& [buffer, heads] : projected_)
@@ -257,7 +257,7 @@ class ForwardPass {
   void unembed() {
     if (plan_.ends_before({Stage::final_scale})) return;
     drop_unneeded_rows(config_.n_layers);
-    show_scale({Stage::final_scale});
+    show_norm_scale({Stage::final_scale});
     backend_.normalize(NormSite::after_layers);
     show_to_observer({Stage::final_normalized}, ActivationBuffer::normalized);
     if (plan_.ends_before({Stage::logits})) return;
@@ -277,7 +277,7 @@ class ForwardPass {
                          [=, this](ConstTensorView x) { observer_.see(point, compute(x)); });
   }
 
-  void show_scale(HookPoint point) {
+  void show_norm_scale(HookPoint point) {
     show_derived(point, ActivationBuffer::residual, [this](ConstTensorView x) {
       return norm_scales(x, config_.norm, config_.norm_eps);
     });
@@ -285,16 +285,16 @@ class ForwardPass {
 
   // Shows each head's copy of the residual stream to observers: first the common input of q, k and
   // v, then the input of each one. Heads with an edited input are projected separately.
-  void show_inputs(std::int64_t layer) {
+  void show_head_inputs(std::int64_t layer) {
     const auto& weights = layer_weights(layer);
     const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());
-    project_inputs({Stage::q_input, layer}, shared, ActivationBuffer::q, weights.q);
-    project_inputs({Stage::k_input, layer}, shared, ActivationBuffer::k, weights.k);
-    project_inputs({Stage::v_input, layer}, shared, ActivationBuffer::v, weights.v);
+    project_edited_inputs({Stage::q_input, layer}, shared, ActivationBuffer::q, weights.q);
+    project_edited_inputs({Stage::k_input, layer}, shared, ActivationBuffer::k, weights.k);
+    project_edited_inputs({Stage::v_input, layer}, shared, ActivationBuffer::v, weights.v);
   }
 
-  void project_inputs(HookPoint point, const Tensor& shared, ActivationBuffer buffer,
-                      const Linear& linear) {
+  void project_edited_inputs(HookPoint point, const Tensor& shared, ActivationBuffer buffer,
+                             const Linear& linear) {
     if (linear.weight.values.empty()) return;  // the layer uses keys and values of another one
     const auto kv_heads = config_.n_kv_heads_of(config_.layer(point.layer));
     const auto heads = point.stage == Stage::q_input ? config_.n_heads : kv_heads;
@@ -346,7 +346,7 @@ class ForwardPass {
                            [=, this](TensorView x) { observer_.edit(point, x); });
     else
       show_derived(point, ActivationBuffer::residual, [](ConstTensorView x) { return x; });
-    show_scale({Stage::ln2_scale, layer});
+    show_norm_scale({Stage::ln2_scale, layer});
     backend_.normalize(NormSite::before_mlp);
     if (edits) backend_.overwrite_buffer(ActivationBuffer::residual, residual);
   }
@@ -410,7 +410,7 @@ class ForwardPass {
   std::vector<std::int64_t> score_rows_;
   Tensor scores_;    // (n_heads, score rows, keys) or empty
   Tensor pattern_;   // (n_heads, score rows, keys) or empty
-  RowScores shown_;  // views of the above
+  RowScores shown_;  // views of scores_ and pattern_
   std::vector<std::pair<ActivationBuffer, std::vector<ProjectedHead>>>
       projected_;  // heads with edited inputs
 };

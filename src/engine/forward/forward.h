@@ -33,7 +33,7 @@ class PassPlan {
   // that do not exist.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
            const RunOptions& options = {});
-  // Plan for statistics over all rows: runs at least up to the given stage of the last layer.
+  // Plan for statistics over all rows, which need at least the given stage of the last layer.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
   // Makes every layer compute attention for all rows, to fill a KV cache.

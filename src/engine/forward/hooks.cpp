@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Stages in the order of the enum.
+// Hook name and properties of a stage; the table follows the order of enum Stage.
 struct StageInfo {
   Stage stage;
   std::string_view name;  // after "blocks.N." for stages inside a layer
@@ -69,7 +69,7 @@ bool is_one_of(Stage stage, std::initializer_list<Stage> stages) {
 }
 
 // Returns true for stages before the first layer, where all rows are active.
-bool is_embedding(Stage stage) {
+bool is_embedding_stage(Stage stage) {
   return is_one_of(stage, {Stage::embed, Stage::pos_embed});
 }
 
@@ -77,7 +77,7 @@ bool is_mixer_stage(Stage stage) {
   return is_one_of(stage, {Stage::mixer_in, Stage::mixer_state, Stage::mixer_out});
 }
 
-// Scores and patterns have shape (n_heads, queries, keys).
+// Returns true for attention scores and patterns, of shape (n_heads, queries, keys).
 bool is_score_stage(Stage stage) {
   return is_one_of(stage, {Stage::attn_scores, Stage::pattern});
 }
@@ -96,7 +96,7 @@ bool is_attention_stage(Stage stage) {
          (stage >= Stage::kv_latent && stage <= Stage::attn_out && !is_mixer_stage(stage));
 }
 
-// Returns the last layer for which holds(layer) is true, or the first layer.
+// Returns the last layer for which holds(layer) is true; layer 0 if there is none.
 template <typename Holds>
 std::int64_t last_layer_with(const ModelConfig& model, Holds holds) {
   auto last = model.n_layers - 1;
@@ -330,7 +330,7 @@ void PassPlan::compute_all_keys_for_cache(const ModelConfig& model) {
 }
 
 std::int64_t PassPlan::layer_index(HookPoint point) const {
-  if (is_embedding(point.stage)) return -1;
+  if (is_embedding_stage(point.stage)) return -1;
   return point.layer >= 0 ? point.layer : n_layers_;
 }
 
@@ -341,7 +341,7 @@ bool PassPlan::ends_before(HookPoint point) const {
          (layer_index(last) == layer_index(point) && last.stage < point.stage);
 }
 
-// Returns the last layer whose attention or recurrence must run; up to it layers need all rows.
+// Returns the last layer whose attention or recurrence must run; layers up to it need all rows.
 std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   const auto last = wanted_.back();
   auto layer = layer_index(last);
@@ -359,7 +359,7 @@ bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, st
     const auto last_before = edits ? Stage::rot_k : Stage::pattern;
     const bool after =
         layer_index(point) > layer || (layer_index(point) == layer && point.stage > last_before);
-    if (!after || is_embedding(point.stage)) continue;
+    if (!after || is_embedding_stage(point.stage)) continue;
     if (edits) return false;  // an edit may read every row
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return false;

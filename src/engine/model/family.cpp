@@ -27,7 +27,7 @@ RopeType read_rope_type(const ConfigReader& parameters) {
             parameters.where(), name);
 }
 
-// Valid RoPE scaling factors: far wider than in published models, but angles cannot overflow.
+// Valid RoPE scaling factors, a range wider than in published models; angles cannot overflow.
 constexpr ConfigReader::NumberRange kFactor{1e-3, 1e6};
 constexpr ConfigReader::NumberRange kMagnitude{0.0, 1e3};
 
@@ -327,7 +327,7 @@ RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters) {
       may_be_derived && !parameters.has_value("factor")
           ? static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_max)
           : parameters.number("factor", kFactor);
-  if (!kFactor.holds(rope.factor))
+  if (!kFactor.contains(rope.factor))
     bad_input(
         "{}: max_position_embeddings {} and original_max_position_embeddings {} give the RoPE "
         "factor {}, expected {}",

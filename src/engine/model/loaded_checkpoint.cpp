@@ -13,7 +13,7 @@ namespace {
 // by name and bound; without one, names and shapes are only listed.
 class WeightBinder : TensorBinder {
  public:
-  // Tensors are listed without the prefix.
+  // Lists expected tensors without a checkpoint; their names have no prefix.
   WeightBinder(const ModelConfig& model, const TensorNaming& naming)
       : TensorBinder(model, nullptr), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
@@ -93,12 +93,12 @@ class WeightBinder : TensorBinder {
     else
       bind_mlp(weights, at, model_.d_mlp_of(layer));
     if (!layer.has_state()) weights.post_mlp_norm = bind_norm(at, names.post_mlp_norm);
-    bind_end_of_layer(weights, at);
+    bind_per_layer_input(weights, at);
     return weights;
   }
 
   // Binds the per-layer input projection and the scale factor of a layer, if the model has them.
-  void bind_end_of_layer(LayerWeights& weights, const std::string& at) {
+  void bind_per_layer_input(LayerWeights& weights, const std::string& at) {
     const auto d = model_.d_model;
     if (const auto width = model_.per_layer.width; width > 0) {
       weights.per_layer_gate = bind_linear(at + "per_layer_input_gate", width, d, false);
@@ -117,7 +117,7 @@ class WeightBinder : TensorBinder {
     if (c.has_delta_rule())
       bind_gated_delta(w, at);
     else
-      bind_parts_of_one_matrix(w, at);
+      bind_fused_projection(w, at);
     w.convolution = bind_convolution(at);
     if (c.convolution_bias)
       w.convolution_bias = reorder_channels_to_qkv(
@@ -137,7 +137,7 @@ class WeightBinder : TensorBinder {
     return w;
   }
 
-  void bind_parts_of_one_matrix(MixerWeights& w, const std::string& at) {
+  void bind_fused_projection(MixerWeights& w, const std::string& at) {
     const auto& c = model_.mixer;
     const auto values = c.value_width();
     struct MatrixPart {
@@ -216,7 +216,7 @@ class WeightBinder : TensorBinder {
     w.a = bind_linear(at + names.a, c.decays(), in_ranks ? c.d_key : d, false);
   }
 
-  // Returns (taps, channels), from one tensor (channels, 1, taps) or from one each of q, k and v.
+  // Returns convolution weights (taps, channels), from one tensor or from one each of q, k and v.
   std::vector<float> bind_convolution(const std::string& at) {
     const auto& c = model_.mixer;
     const auto& names = prefix_.mixer.convolutions;
@@ -356,7 +356,7 @@ class WeightBinder : TensorBinder {
     const auto for_each_expert = [&](const std::string& name, std::int64_t out, std::int64_t in,
                                      const auto& assign) {
       for (std::int64_t i = 0; i < count && !name.empty(); ++i)
-        assign(weights.experts[as_index(i)], expert_matrix(at + name, i, out, in));
+        assign(weights.experts[as_index(i)], bind_expert_matrix(at + name, i, out, in));
     };
     using Expert = ExpertWeights;
     for_each_expert(names.gate, width, d, [](Expert& e, Linear m) { e.gate = std::move(m); });
@@ -368,11 +368,11 @@ class WeightBinder : TensorBinder {
     for_each_expert(names.down, d, width, [](Expert& e, Linear m) { e.down = std::move(m); });
   }
 
-  Linear expert_matrix(const std::string& name, std::int64_t expert, std::int64_t out,
-                       std::int64_t in) {
+  Linear bind_expert_matrix(const std::string& name, std::int64_t expert, std::int64_t out,
+                            std::int64_t in) {
     if (!holds_all_experts(name))
       return bind_linear(expert_tensor_name(name, expert), out, in, false);
-    // Returns the part of the expert of a tensor with all experts; nothing without a checkpoint.
+    // Slices one expert from a tensor with all experts; empty without a checkpoint.
     const auto slice = [&](const std::string& tensor, const Shape& shape, auto read) {
       if (checkpoint_ != nullptr) return slice_first_dimension(read(tensor), expert);
       if (expert == 0) list_if_no_checkpoint(tensor, shape);
@@ -409,7 +409,7 @@ class WeightBinder : TensorBinder {
     return one;
   }
 
-  // The file stores alpha_p and alpha_n of xIELU before the softplus.
+  // Checkpoints store alpha_p and alpha_n of xIELU before the softplus.
   XieluWeights bind_xielu(const std::string& at) {
     const auto number = [&](const char* name, const Shape& shape) {
       const auto values = bind_vector(at + name, shape);

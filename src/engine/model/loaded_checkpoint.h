@@ -36,8 +36,8 @@ std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoi
 // that the model owns. They throw a bad-input error if probabilities would change.
 
 // Moves norm weights into the matrices that read the normalised vectors: q, k, v, gate, up, router,
-// experts and output embedding. The norms then multiply by one. Readers of a LayerNorm are centred,
-// as in TransformerLens. Norms of q and k and of block outputs stay.
+// experts and output embedding. The norms then multiply by one. Matrices that read a LayerNorm are
+// also centred, as in TransformerLens. Norms of q, k and block outputs are not folded.
 void fold_norms(LoadedCheckpoint& model);
 
 // Subtracts the mean from everything that embeddings, attention and MLP write into the residual

@@ -82,7 +82,7 @@ const FamilySpec& find_family(const std::string& model_type, const std::string& 
             fmt::join(known, ", "));
 }
 
-// Accepts FP8 with one scale per tensor or block, and MXFP4 if the family has MXFP4 experts.
+// Reads quantization_config: FP8 with one scale per tensor or block, or MXFP4 experts.
 void read_quantization(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("quantization_config")) return;
   const auto quantization = config.section("quantization_config");
@@ -197,7 +197,7 @@ std::int64_t ConfigReader::non_negative_integer(const std::string& key,
 double ConfigReader::number(const std::string& key, NumberRange range) const {
   const auto value = as_number(at(key));
   if (!value || !std::isfinite(*value)) fail(key, "a finite number");
-  if (!range.holds(*value)) fail(key, range.to_string());
+  if (!range.contains(*value)) fail(key, range.to_string());
   return *value;
 }
 
@@ -221,7 +221,7 @@ std::vector<double> ConfigReader::numbers(const std::string& key, NumberRange ra
   return read_config_list(*this, key, fmt::format("a list of numbers, each {}", range.to_string()),
                           [&](const Json& item) {
                             const auto value = as_number(item);
-                            return value && range.holds(*value) ? value : std::nullopt;
+                            return value && range.contains(*value) ? value : std::nullopt;
                           });
 }
 

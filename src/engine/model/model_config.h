@@ -20,7 +20,7 @@ class ConfigReader {
   // Inclusive range of valid values; NaN is outside every range.
   struct NumberRange {
     double least, most;
-    bool holds(double value) const { return value >= least && value <= most; }
+    bool contains(double value) const { return value >= least && value <= most; }
     std::string to_string() const;
   };
 
@@ -139,7 +139,7 @@ void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config);
 void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                               double sliding_theta);
 
-// Reads number, choice per token and width of experts; enables them in all layers.
+// Reads number of experts, number chosen per token, and their width; enables them in all layers.
 struct ExpertsDefaults {
   std::int64_t count;
   std::int64_t per_token;
@@ -149,19 +149,19 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Call after read_experts(). Read a router with sigmoid scores and selection bias; shared experts.
+// Reads a router with sigmoid scores and selection bias, or shared experts, after read_experts().
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name, double scale = 1.0);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
-// Call after read_experts(). Read the expert groups of a router, and the number of dense layers.
+// Reads expert groups of a router, or the number of leading dense layers, after read_experts().
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
                              const char* key = "first_k_dense_replace");
 
-// Call after read_experts(). Reads layers with experts: decoder_sparse_step and mlp_only_layers.
+// Reads which layers have experts (decoder_sparse_step, mlp_only_layers), after read_experts().
 void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
 
 // Sets the mixer of a layer and removes its position encoding.
@@ -169,8 +169,8 @@ void set_mixer(LayerConfig& layer, Mixer mixer);
 
 // Reads the mixer of each layer from layer_types or another key: "full_attention", or `name` for
 // `mixer`. Requires at least one attention layer. Mamba 2 also accepts "attention" and "mamba".
-void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const std::string& name,
-                           Mixer mixer, const char* key = "layer_types");
+void read_layer_mixers(ModelConfig& model, const ConfigReader& config, const std::string& name,
+                       Mixer mixer, const char* key = "layer_types");
 
 // Reads the kernel length (number of taps) of a mixer's convolution.
 std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,

@@ -38,7 +38,7 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the naming of the first layers with experts and with an MLP; the first one if none fits.
+// Returns the expert names that fit the first expert layer and MLP layer, or the first scheme.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;
@@ -59,8 +59,8 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
   return spellings.front();
 }
 
-// Returns the naming of mixers whose norms, convolution and joint projection are present in the
-// first such layers.
+// Returns the scheme of mixer names whose norms, convolution and joint projection are present in
+// the first mixer layer; the first scheme if none fits.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
   const auto has_weight = [&](Mixer mixer, const std::string& name) {
@@ -85,8 +85,8 @@ TensorNaming find_tensor_naming(const ModelConfig& model, const std::set<std::st
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  // Any of these tensors identifies the prefix. One is not enough: a tied embedding may be stored
-  // as the output embedding, and norms may have no weights.
+  // Several tensors are tried to identify the prefix, because a tied embedding may be stored as the
+  // output embedding, and norms may have no weights.
   const std::array marks = {embedding_tensor_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {

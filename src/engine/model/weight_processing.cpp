@@ -105,8 +105,8 @@ void fold_norm(NormWeights& norm, const std::vector<Linear*>& readers, LoadedChe
 Tensor to_float32(const WeightMatrix& matrix) {
   return translate_exceptions([&] {
     Tensor result({matrix.out(), matrix.in()});
-    widen_rows(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
-               result.data<float>());
+    rows_to_float32(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
+                    result.data<float>());
     return result;
   });
 }

@@ -170,7 +170,7 @@ class AllKeysAccumulator {
                      const KeyVariants& keys, std::int64_t* key_sums)
       : in_(in), request_(request), keys_(keys), key_sums_(key_sums) {}
 
-  // Computes the all-keys columns of queries [begin, end), the contents of `queries`. values:
+  // Computes the all-keys columns of queries [begin, end), which are packed in `queries`. values:
   // (queries, columns), with 0 in the all-keys columns on entry.
   void add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
     QKSCOPE_ASSERT(in_.sequence.length < AttentionWeightHistogram::kMostKeys);
@@ -243,7 +243,7 @@ class AllKeysAccumulator {
         keys::SplitLogSumExp(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
     v[layout_.entropy()] += sums.entropy;
     v[layout_.distance_mean()] += sums.distance;
-    // Keys at distances of the same bit width are consecutive.
+    // Consecutive keys whose distances have the same bit width are summed as one range.
     for (auto j = seen.begin; j < seen.end;) {
       const std::int64_t width = std::bit_width(static_cast<std::uint64_t>(i - j));
       const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
@@ -278,7 +278,7 @@ class AllKeysAccumulator {
     const auto sum = [&](std::int64_t begin, std::int64_t end) -> double {
       begin = std::max(begin, seen.begin);
       end = std::min(end, seen.end);
-      return begin < end ? keys::sum(p + begin - block.begin, end - begin) : 0.0f;
+      return begin < end ? keys::sum_values(p + begin - block.begin, end - begin) : 0.0f;
     };
     for (std::size_t s = 0; s < request_.kept.size(); ++s) {
       const auto& set = request_.kept[s];

@@ -169,7 +169,7 @@ class QueryBlock {
 };
 
 std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& input) {
-  // Several tasks per thread, in whole panels. Their size does not change results.
+  // Task size: whole panels, several tasks per thread. It does not change results.
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;
   const auto task_columns = std::clamp(gemm::round_up(columns, panel), panel, kMostTaskColumns);
@@ -192,7 +192,7 @@ std::size_t find_sequence_of_row(std::span<const Sequence> sequences, std::int64
   return as_index(after - sequences.begin()) - 1;
 }
 
-// Computes one row of scores against its sequence. Returns the visible range [begin, end).
+// Computes the scores of one query against its sequence. Returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
   const auto number = find_sequence_of_row(input.sequences, row);

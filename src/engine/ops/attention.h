@@ -80,9 +80,9 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
 void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
                        ConstTensorView scores, TensorView pattern);
 
-// Recomputes z (rows of q, n_heads, d_value) of rows with edited scores or pattern (the other is
-// empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are
-// recomputed for comparison, because a second square of scores may not fit into memory.
+// Recomputes z (rows of q, n_heads, d_value) where scores or pattern were edited; other rows keep
+// z. Either `scores` or `pattern` is empty. Unedited scores are recomputed for comparison, because
+// a second copy of the score matrix may not fit into memory.
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z);
 

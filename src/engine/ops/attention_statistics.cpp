@@ -26,8 +26,8 @@ struct RepeatedTokenMass {
   double ind_self = 0;
 };
 
-// Returns the ascending positions of every token that occurs more than once.
-std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int32_t> ids) {
+// Returns, for each token id that occurs more than once, its positions in ascending order.
+std::vector<std::vector<std::int64_t>> repeated_token_positions(std::span<const std::int32_t> ids) {
   std::map<std::int32_t, std::vector<std::int64_t>> places;
   for (std::size_t i = 0; i < ids.size(); ++i)
     places[ids[i]].push_back(static_cast<std::int64_t>(i));
@@ -37,10 +37,10 @@ std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int3
   return repeated;
 }
 
-// Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
-// a query attends to earlier positions of its block (dup) and right after them (ind).
-std::vector<RepeatedTokenMass> token_masses(const HeadAttentionInput& in,
-                                            std::span<const std::vector<std::int64_t>> repeated) {
+// Returns the dup and ind attention mass of each query, shape (length). Positions with equal tokens
+// form a block; dup is the mass on earlier positions of a block, ind on those right after them.
+std::vector<RepeatedTokenMass> repeated_token_masses(
+    const HeadAttentionInput& in, std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<RepeatedTokenMass> masses(as_index(in.sequence.length));
   std::vector<float> keys;
   std::vector<float> scores;
@@ -86,13 +86,13 @@ class HeadAttentionAccumulator {
         request_(request),
         out_(out),
         cell_((document * out.heads + in.head) * out.buckets),
-        weights_(request.block_weights(in.sequence.length, document, in.head)),
+        weights_(request.sampling_weights(in.sequence.length, document, in.head)),
         all_keys_(in, request, keys,
                   out.key_sums.data() +
                       (layout_.all_keys ? in.sequence.begin * out.heads + in.head : 0)) {}
 
   void run(std::span<const std::vector<std::int64_t>> repeated) {
-    masses_ = token_masses(in_, repeated);
+    masses_ = repeated_token_masses(in_, repeated);
     for (std::int64_t begin = 0; begin < in_.sequence.length; begin += kQueryRows)
       add_block(begin, std::min(in_.sequence.length, begin + kQueryRows));
   }
@@ -125,7 +125,7 @@ class HeadAttentionAccumulator {
     return AttentionColumnLayout::offset(column);
   }
 
-  // Computes the weights of query i on visible keys in [first, end); scores_[0] is for key `held`.
+  // Computes the weights of query i on visible keys in [first, end). `held`: key of scores_[0].
   void compute_attention_weights(std::int64_t i, std::int64_t begin, std::int64_t held,
                                  std::int64_t first, std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));
@@ -169,7 +169,7 @@ class HeadAttentionAccumulator {
       compute_attention_weights(i, begin, first, std::max(first, i - reach + 1), i + 1);
       const auto seen = first_;
       for (std::int64_t band = 0; band < layout_.near_band_count(); ++band) {
-        const auto [nearest, farthest] = distances(band);
+        const auto [nearest, farthest] = distance_range(band);
         v[layout_.near_band_column(band)] +=
             attention_mass(std::max(seen, i - farthest + 1), i - nearest + 1);
       }
@@ -181,12 +181,12 @@ class HeadAttentionAccumulator {
   }
 
   // Returns the range [nearest, farthest) of distances with the given bit width.
-  static std::pair<std::int64_t, std::int64_t> distances(std::int64_t width) {
+  static std::pair<std::int64_t, std::int64_t> distance_range(std::int64_t width) {
     if (width == 0) return {0, 1};
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
   }
 
-  // `weight` is the sampling weight of the query in the all-keys columns.
+  // Adds statistics v of query i to its bucket; the sampling weight applies to all-keys columns.
   void add_row(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
     const auto columns = layout_.columns();
@@ -232,7 +232,7 @@ KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionReque
   const float scale =
       request.key_scales.empty() ? 0.0f : request.key_scales[as_index(in.key_head())];
   for (const auto& replacement : request.replacements)
-    keys.replaced.push_back(replace_keys(rows, replacement, scale));
+    keys.replaced.push_back(fake_quantize_keys(rows, replacement, scale));
   for (const auto& set : request.kept) {
     auto& kept = keys.kept.emplace_back();
     if (set.rule == KeptKeys::Rule::short_keys)
@@ -246,7 +246,7 @@ KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionReque
 
 class HeadMomentAccumulator {
  public:
-  // `shape` describes one head.
+  // `shape` is the shape of the moments of a single head.
   HeadMomentAccumulator(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
                         const MomentShape& shape, std::int64_t head)
       : request_(request),
@@ -259,8 +259,8 @@ class HeadMomentAccumulator {
     part_.positions = positions;
     load(chunk);
     centre_rows_and_add_powers(chunk);
-    add_products(chunk);
-    merge(chunk.first ? sums_.first : sums_.body, part_);
+    add_second_moments(chunk);
+    merge_moments(chunk.first ? sums_.first : sums_.body, part_);
     add_to_bucket(chunk);
   }
 
@@ -289,7 +289,7 @@ class HeadMomentAccumulator {
       const double norm = std::sqrt(std::inner_product(to, to + shape_.dim, to, 0.0));
       norms += norm;
       part_.norm_max[0] = std::max(part_.norm_max[0], static_cast<float>(norm));
-      add_pairs(to);
+      add_rotary_pair_norms(to);
     }
     finite_ = finite_ && std::isfinite(norms);
     const auto n = static_cast<double>(chunk.rows());
@@ -298,7 +298,7 @@ class HeadMomentAccumulator {
     for (auto& pair : part_.pair_abs) pair /= n;
   }
 
-  void add_pairs(const double* x) {
+  void add_rotary_pair_norms(const double* x) {
     const auto pairs = shape_.pairs;
     x += request_.first_rotated;
     for (std::int64_t i = 0; i < pairs; ++i) {
@@ -330,7 +330,7 @@ class HeadMomentAccumulator {
     }
   }
 
-  void add_products(const PositionChunk& chunk) {
+  void add_second_moments(const PositionChunk& chunk) {
     std::fill(gram_.data.begin(), gram_.data.end(), 0.0);
     add_gram(rows_.data(), chunk.rows(), gram_);
     double* out = part_.m2.data();
@@ -349,7 +349,7 @@ class HeadMomentAccumulator {
     if (shape_.bucket_covariance)
       std::copy(part_.m2.begin(), part_.m2.end(),
                 part.cov.begin() + chunk.bucket * triangle_size(shape_.dim));
-    merge(sums_.buckets, part);
+    merge_moments(sums_.buckets, part);
   }
 
   const MomentRequest& request_;
@@ -365,25 +365,26 @@ class HeadMomentAccumulator {
 
 // Copies the moments of one head into the arrays of all heads.
 template <typename T>
-void copy_head(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
+void copy_head_moments(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
   std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));
 }
 
-void copy_head(const HeadMoments& one, std::int64_t head, HeadMoments& all) {
+void copy_head_moments(const HeadMoments& one, std::int64_t head, HeadMoments& all) {
   using M = HeadMoments;
   all.positions = one.positions;
   for (const auto field :
        {&M::mean, &M::m2, &M::ct, &M::cu, &M::m3, &M::m4, &M::pair_abs, &M::norm_mean})
-    copy_head(one.*field, head, all.*field);
-  for (const auto field : {&M::min, &M::max, &M::norm_max}) copy_head(one.*field, head, all.*field);
+    copy_head_moments(one.*field, head, all.*field);
+  for (const auto field : {&M::min, &M::max, &M::norm_max})
+    copy_head_moments(one.*field, head, all.*field);
 }
 
-void copy_head(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
-  copy_head(one.first, head, all.first);
-  copy_head(one.body, head, all.body);
+void copy_head_moments(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
+  copy_head_moments(one.first, head, all.first);
+  copy_head_moments(one.body, head, all.body);
   all.buckets.n = one.buckets.n;
   for (const auto field : {&BucketMoments::mean, &BucketMoments::m2, &BucketMoments::cov})
-    copy_head(one.buckets.*field, head, all.buckets.*field);
+    copy_head_moments(one.buckets.*field, head, all.buckets.*field);
 }
 
 }  // namespace
@@ -406,7 +407,7 @@ LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& 
     keys[as_index(task)] = make_key_variants(in, request);
     if (task % key_heads == 0)
       repeated[as_index(task / key_heads)] =
-          repeated_tokens({in.ids, as_index(in.sequence.length)});
+          repeated_token_positions({in.ids, as_index(in.sequence.length)});
   });
   parallel_for(documents * heads, [&](std::int64_t task) {
     const auto document = task / heads;
@@ -440,7 +441,7 @@ DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequ
     finite[as_index(head)] = head_sums.all_values_finite() ? 1 : 0;
   });
   for (std::int64_t head = 0; head < heads; ++head) {
-    copy_head(sums[as_index(head)], head, result.moments);
+    copy_head_moments(sums[as_index(head)], head, result.moments);
     if (finite[as_index(head)] == 0 && !result.bad_head) result.bad_head = head;
   }
   return result;

@@ -39,8 +39,8 @@ void for_each_element_range(TensorView x, std::int64_t elements_per_task, Body b
 
 // Calls norm_rows(rows of x, rows of y) for ranges of rows, in parallel.
 template <typename NormRows>
-void for_each_norm_range(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
-                         NormRows norm_rows) {
+void for_each_row_range(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
+                        NormRows norm_rows) {
   const auto n = std::ssize(weight);
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
@@ -70,7 +70,7 @@ std::vector<float> inverse_frequencies(double theta, std::int64_t dim) {
   return inverse;
 }
 
-RopeFrequencies linear(const RopeConfig& rope) {
+RopeFrequencies linear_rope_frequencies(const RopeConfig& rope) {
   auto inverse = inverse_frequencies(rope.theta, rope.dim);
   for (float& value : inverse) value /= static_cast<float>(rope.factor);
   if (rope.type == RopeType::proportional)
@@ -188,7 +188,7 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 }
 
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y) {
-  for_each_norm_range(x, weight, eps, y, rows::rms_norm);
+  for_each_row_range(x, weight, eps, y, rows::rms_norm);
 }
 
 void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
@@ -200,7 +200,7 @@ void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double
   if (kind == NormKind::rms) return rms_norm(x, norm.weight, eps, y);
   QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
   const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
-  for_each_norm_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
+  for_each_row_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
     rows::layer_norm(input, bias, out);
   });
 }
@@ -228,7 +228,7 @@ void clip(TensorView x, double limit) {
   });
 }
 
-void scale_by(TensorView x, double factor) {
+void scale_tensor(TensorView x, double factor) {
   for_each_element_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::scale(values, count, static_cast<float>(factor));
   });
@@ -290,7 +290,7 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
         return {inverse_frequencies(rope.theta, rope.dim), 1.0f};
       case RopeType::linear:
       case RopeType::proportional:
-        return linear(rope);
+        return linear_rope_frequencies(rope);
       case RopeType::dynamic:
         return dynamic_rope_frequencies(rope, length);
       case RopeType::yarn:
@@ -339,7 +339,7 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std:
   });
 }
 
-void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim) {
+void deinterleave_rotary_pairs(TensorView x, std::int64_t begin, std::int64_t dim) {
   QKSCOPE_ASSERT(x.is_contiguous() && begin + dim <= x.dim(2));
   parallel_for_ranges(x.dim(0) * x.dim(1), kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
     std::vector<float> pairs(static_cast<std::size_t>(dim));

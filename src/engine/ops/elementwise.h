@@ -19,7 +19,7 @@ inline Tensor copy_tensor(ConstTensorView x) {
   return copy;
 }
 
-// Returns the listed rows of a contiguous tensor (n, ...).
+// Copies the given rows of a contiguous tensor (n, ...) to a new tensor.
 inline Tensor copy_rows(ConstTensorView x, std::span<const std::int64_t> rows) {
   Shape shape = x.shape();
   shape[0] = std::ssize(rows);
@@ -54,7 +54,7 @@ void apply_activation(Activation activation, const XieluWeights& xielu, TensorVi
 // Clips values: x = min(max(x, -limit), limit); limit > 0.
 void clip(TensorView x, double limit);
 
-void scale_by(TensorView x, double factor);  // x *= factor
+void scale_tensor(TensorView x, double factor);  // x *= factor
 
 void multiply_elements(TensorView x, ConstTensorView y);  // x *= y, of the same shape
 
@@ -85,7 +85,7 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x, std:
 
 // Moves the rotated pairs (2i, 2i+1) of every head of x (rows, heads, d_head) to (i, i + dim/2) in
 // place. Component indices are relative to `begin`.
-void sort_rotated_pairs(TensorView x, std::int64_t begin, std::int64_t dim);
+void deinterleave_rotary_pairs(TensorView x, std::int64_t begin, std::int64_t dim);
 
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
 // position 131,072 one ULP of a frequency is up to 0.008 rad. Builds without SLEEF round correctly.

@@ -32,7 +32,7 @@ namespace qkscope::gemv {
 // Outputs per tile: enough sums to hide the FMA latency, but few concurrent weight streams.
 constexpr std::int64_t kTile = 8;
 
-// kTile outputs over one depth block.
+// Operands of one register tile: kTile outputs over one depth block.
 struct TileProduct {
   const float* x;  // (rows, x_stride), starting at the depth block
   std::int64_t x_stride;
@@ -53,17 +53,18 @@ namespace qkscope::gemv::HWY_NAMESPACE {
 using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
 // Vectors hold four outputs: wider vectors do not read weights from memory any faster.
-using Four = hn::CappedTag<float, 4>;
+using FourFloats = hn::CappedTag<float, 4>;
 using FourWords = hn::CappedTag<std::uint32_t, 4>;
-using Vector = hn::Vec<Four>;
+using Vector = hn::Vec<FourFloats>;
 constexpr std::int64_t kCacheLine = 64;  // bytes
 
-HWY_INLINE Vector load_four(const float* from) {
-  return hn::LoadU(Four(), from);
+HWY_INLINE Vector load_four_weights(const float* from) {
+  return hn::LoadU(FourFloats(), from);
 }
-HWY_INLINE Vector load_four(const Fp16* from) {
-  const hn::Rebind<hwy::float16_t, Four> halves;
-  return hn::PromoteTo(Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
+HWY_INLINE Vector load_four_weights(const Fp16* from) {
+  const hn::Rebind<hwy::float16_t, FourFloats> halves;
+  return hn::PromoteTo(FourFloats(),
+                       hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
 // Loads weights k to k + kStep - 1 of four outputs; columns[i] holds weight k + i of each output.
@@ -71,8 +72,8 @@ template <typename T>
 struct Columns {
   static constexpr int kStep = 4;
   static HWY_INLINE void load(const T* const* weights, std::int64_t k, Vector (&columns)[4]) {
-    for (int i = 0; i < 4; ++i) columns[i] = load_four(weights[i] + k);
-    transpose(Four(), columns);
+    for (int i = 0; i < 4; ++i) columns[i] = load_four_weights(weights[i] + k);
+    transpose(FourFloats(), columns);
   }
 };
 
@@ -89,17 +90,17 @@ struct Columns<Bf16> {
                                        reinterpret_cast<const std::uint16_t*>(weights[i] + k)));
     transpose(words, pairs);
     for (int i = 0; i < 4; ++i) {
-      columns[2 * i] = hn::BitCast(Four(), hn::ShiftLeft<16>(pairs[i]));
+      columns[2 * i] = hn::BitCast(FourFloats(), hn::ShiftLeft<16>(pairs[i]));
       columns[2 * i + 1] =
-          hn::BitCast(Four(), hn::And(pairs[i], hn::Set(words, std::uint32_t{0xffff0000})));
+          hn::BitCast(FourFloats(), hn::And(pairs[i], hn::Set(words, std::uint32_t{0xffff0000})));
     }
   }
 };
 
 template <int kStep, int... i>
-HWY_INLINE Vector add_columns(std::integer_sequence<int, i...>, const Vector (&columns)[kStep],
-                              const float* x, Vector sum) {
-  const BroadcastScalars<Four, kStep> values(x);
+HWY_INLINE Vector add_weighted_columns(std::integer_sequence<int, i...>,
+                                       const Vector (&columns)[kStep], const float* x, Vector sum) {
+  const BroadcastScalars<FourFloats, kStep> values(x);
   ((sum = hn::MulAdd(columns[i], values.template get<i>(), sum)), ...);
   return sum;
 }
@@ -115,7 +116,7 @@ HWY_INLINE float widen_to_float(T value) {
 // Computes one tile for kRows rows of x; sums stay in registers over the whole depth block.
 template <typename T, int kRows>
 void multiply_tile(const TileProduct& p) {
-  const Four d;
+  const FourFloats d;
   const T* weights[kTile];
   for (int i = 0; i < kTile; ++i) weights[i] = reinterpret_cast<const T*>(p.weights[i]);
   constexpr int kFours = kTile / 4;
@@ -137,8 +138,8 @@ void multiply_tile(const TileProduct& p) {
       Columns<T>::load(weights + 4 * f, k, columns);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
-        sum[row][f] = add_columns(std::make_integer_sequence<int, kStep>(), columns,
-                                  p.x + row * p.x_stride + k, sum[row][f]);
+        sum[row][f] = add_weighted_columns(std::make_integer_sequence<int, kStep>(), columns,
+                                           p.x + row * p.x_stride + k, sum[row][f]);
     }
   }
   for (auto k = steps * kStep; k < p.depth; ++k) {
@@ -246,15 +247,15 @@ void multiply_stored_weights(const WeightProduct& product, std::int64_t first, s
 }
 
 // Computes up to kGroup outputs with weights to convert: FP8, MXFP4, or (in, out) storage.
-void multiply_widened_weights(const WeightProduct& product, std::int64_t first,
-                              std::int64_t count) {
+void multiply_converted_weights(const WeightProduct& product, std::int64_t first,
+                                std::int64_t count) {
   thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;
   for (std::int64_t done = 0; done < count; done += kTile)
     outputs.push_back({.first = first + done, .count = std::min(kTile, count - done), .y = {}});
   gemm::for_each_depth_block(product.weight.in(), [&](std::int64_t k, std::int64_t depth) {
     float* widened = memory.floats(kGroup * depth);
-    widen_rows(product.weight, {first, count, k, depth}, widened);
+    rows_to_float32(product.weight, {first, count, k, depth}, widened);
     for (std::size_t t = 0; t < outputs.size(); ++t)
       multiply_block(product, outputs[t], DType::f32, k, depth, nullptr, [&](std::int64_t i) {
         const auto output = std::min(static_cast<std::int64_t>(t) * kTile + i, count - 1);
@@ -277,7 +278,7 @@ void multiply(const WeightProduct& product, std::int64_t first, std::int64_t cou
     if (stored)
       multiply_stored_weights(product, first + done, outputs, count - done - outputs);
     else
-      multiply_widened_weights(product, first + done, outputs);
+      multiply_converted_weights(product, first + done, outputs);
   }
 }
 

@@ -33,7 +33,7 @@ using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
 inline constexpr Floats kTag{};
 
-HWY_INLINE FloatVector log_weight(FloatVector scores, SplitLogSumExp lse) {
+HWY_INLINE FloatVector log_attention_weight(FloatVector scores, SplitLogSumExp lse) {
   return hn::Sub(hn::Sub(scores, hn::Set(kTag, lse.high)), hn::Set(kTag, lse.low));
 }
 
@@ -48,11 +48,11 @@ HWY_INLINE FloatVector mask_tail(FloatVector values, PartialLanes part) {
 void attention_weights_kernel(const float* scores, std::int64_t count, SplitLogSumExp lse,
                               float* p) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    store(exp_approx(kTag, log_weight(load(scores + i, extent), lse)), p + i, extent);
+    store(exp_approx(kTag, log_attention_weight(load(scores + i, extent), lse)), p + i, extent);
   });
 }
 
-float sum_kernel(const float* x, std::int64_t count) {
+float sum_values_kernel(const float* x, std::int64_t count) {
   return row_sum(x, count);
 }
 
@@ -65,7 +65,7 @@ ScoreSegmentSums compute_segment_weights_kernel(const ScoreSegment& segment, Spl
   const auto last_bin = hn::Set(kTag, static_cast<float>(kBins - 1));
   const auto lane = hn::Iota(kTag, 0.0f);
   for_each_summed_vector(segment.keys, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
-    const auto x = log_weight(load(segment.scores + i, extent), lse);
+    const auto x = log_attention_weight(load(segment.scores + i, extent), lse);
     const auto weight = mask_tail(exp_approx(kTag, x), extent);
     const auto away = hn::Sub(hn::Set(kTag, segment.distance - static_cast<float>(i)), lane);
     mass[v] = hn::Add(mass[v], weight);
@@ -223,7 +223,7 @@ namespace qkscope::keys {
 QKSCOPE_EXPORT_KERNEL(void, attention_weights,
                       (const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p),
                       (scores, keys, lse, p));
-QKSCOPE_EXPORT_KERNEL(float, sum, (const float* x, std::int64_t count), (x, count));
+QKSCOPE_EXPORT_KERNEL(float, sum_values, (const float* x, std::int64_t count), (x, count));
 QKSCOPE_EXPORT_KERNEL(ScoreSegmentSums, compute_segment_weights,
                       (const ScoreSegment& segment, SplitLogSumExp lse, float* p,
                        std::int32_t* bins),

@@ -25,11 +25,11 @@ struct SplitLogSumExp {
 void attention_weights(const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p);
 
 // Returns the sum of `count` values in 16 lanes.
-float sum(const float* x, std::int64_t count);
+float sum_values(const float* x, std::int64_t count);
 
 // Sums a range of weights. Short ranges, which are the most frequent, are added sequentially.
 inline float sum_range(const float* x, std::int64_t count) {
-  if (count >= kPadding) return sum(x, count);
+  if (count >= kPadding) return sum_values(x, count);
   float total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += x[i];
   return total;

@@ -17,7 +17,8 @@ namespace qkscope {
 namespace {
 
 // Converts `count` contiguous values, starting at `offset`, to float32.
-void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count, float* out) {
+void contiguous_to_float32(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count,
+                           float* out) {
   const auto& values = matrix.values;
   const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
   convert_to_float32({values.bytes() + offset * size, values.dtype(), {count}},
@@ -25,28 +26,28 @@ void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t cou
 }
 
 // Converts part of a matrix stored as (in, out), where contiguous values belong to different rows.
-void widen_columns(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
+void transposed_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   thread_local std::vector<float> column;
   const auto step = matrix.values.stride(0);
   const auto run = (part.rows - 1) * step + 1;
   column.resize(static_cast<std::size_t>(run));
   for (std::int64_t i = 0; i < part.depth; ++i) {
     const auto offset = (part.begin + i) * matrix.values.stride(1) + part.first * step;
-    widen_run(matrix, offset, run, column.data());
+    contiguous_to_float32(matrix, offset, run, column.data());
     for (std::int64_t row = 0; row < part.rows; ++row)
       out[row * part.depth + i] = column[static_cast<std::size_t>(row * step)];
   }
 }
 
 // E8M0 of OCP Microscaling Formats 1.0: 2^(bits - 127), NaN for 255.
-float power_of_two(std::uint8_t bits) {
+float decode_e8m0(std::uint8_t bits) {
   constexpr std::uint8_t kNanBits = 255;
   return bits == kNanBits ? std::numeric_limits<float>::quiet_NaN()
                           : static_cast<float>(std::ldexp(1.0, bits - 127));
 }
 
 // MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.
-void widen_mxfp4(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
+void mxfp4_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   constexpr std::array kNumbers = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   constexpr std::int64_t kBlock = 32;
@@ -58,7 +59,7 @@ void widen_mxfp4(const WeightMatrix& matrix, const WeightSubmatrix& part, float*
     const auto* scales = bytes_of(matrix.block_scales, row);
     for (auto i = part.begin; i < part.begin + part.depth;) {
       const auto end = std::min(part.begin + part.depth, (i / kBlock + 1) * kBlock);
-      const float scale = power_of_two(scales[i / kBlock]);
+      const float scale = decode_e8m0(scales[i / kBlock]);
       for (; i < end; ++i) *out++ = scale * kNumbers[(numbers[i / 2] >> (i % 2 * 4)) & 15];
     }
   }
@@ -75,8 +76,8 @@ struct OutputColumnBlock {
   std::int64_t columns;
 };
 
-std::vector<OutputColumnBlock> split_outputs(std::initializer_list<LinearOutput> products,
-                                             std::int64_t columns) {
+std::vector<OutputColumnBlock> split_into_column_blocks(
+    std::initializer_list<LinearOutput> products, std::int64_t columns) {
   std::vector<OutputColumnBlock> blocks;
   for (const auto& product : products)
     for (std::int64_t first = 0; first < product.y.dim(1); first += columns)
@@ -107,7 +108,7 @@ class PackedInput {
   std::int64_t rows() const { return x_.dim(0); }
   std::int64_t depth() const { return x_.dim(1); }
 
-  // Packing runs in parallel tasks.
+  // Returns the number of packing tasks, which may run in parallel.
   std::int64_t tasks() const { return (rows() + kTaskRows - 1) / kTaskRows; }
   void pack(std::int64_t task) {
     const auto first = task * kTaskRows;
@@ -132,14 +133,14 @@ class PackedInput {
 };
 
 // Returns rows of W as float32, converted unless the file already has float32.
-gemm::StridedVectors weight_columns(const WeightMatrix& weight, std::int64_t first,
-                                    std::int64_t columns, std::int64_t k, std::int64_t depth) {
+gemm::StridedVectors weight_rows(const WeightMatrix& weight, std::int64_t first,
+                                 std::int64_t columns, std::int64_t k, std::int64_t depth) {
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};
   thread_local ScratchFloats memory;
   float* widened = memory.floats(columns * depth);
-  widen_rows(weight, {first, columns, k, depth}, widened);
+  rows_to_float32(weight, {first, columns, k, depth}, widened);
   return {widened, depth, columns, depth};
 }
 
@@ -147,13 +148,13 @@ std::int64_t packed_floats(std::int64_t depth) {
   return gemm::round_up(kBlockColumns, gemm::tile_shape().columns) * depth;
 }
 
-// Works panel by panel, so that converted weights are still in the L1 cache when they are packed.
+// Converts and packs weights panel by panel, so that converted weights stay in the L1 cache.
 void pack_weights(const OutputColumnBlock& block, std::int64_t depth, float* packed) {
   const auto panel = gemm::tile_shape().columns;
   gemm::for_each_depth_block(depth, [&](std::int64_t k, std::int64_t part) {
     for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
-      gemm::pack_right_operand(weight_columns(block.product->layer.weight, block.first + column,
-                                              std::min(panel, block.columns - column), k, part),
+      gemm::pack_right_operand(weight_rows(block.product->layer.weight, block.first + column,
+                                           std::min(panel, block.columns - column), k, part),
                                packed);
   });
 }
@@ -199,13 +200,13 @@ void multiply_blocks(PackedInput& x, std::span<const OutputColumnBlock> blocks, 
   });
 }
 
-// Few rows: each task computes some outputs from weights in their stored layout.
+// Multiplies a few rows by weights in their stored layout; each task computes some outputs.
 void multiply_few_rows(ConstTensorView x, std::initializer_list<LinearOutput> products) {
   std::int64_t outputs = 0;
   for (const auto& product : products) outputs += product.y.dim(1);
   const auto per_task =
       gemm::round_up(outputs / (4 * std::int64_t{thread_count()}) + 1, gemv::kGroup);
-  const auto blocks = split_outputs(products, per_task);
+  const auto blocks = split_into_column_blocks(products, per_task);
   parallel_for(std::ssize(blocks), [&](std::int64_t i) {
     const auto& [product, first, columns] = blocks[as_index(i)];
     const auto& [layer, y] = *product;
@@ -241,7 +242,7 @@ void for_each_expert(const RowsByExpert& rows, Body body) {
   }
 }
 
-// Makes NaN sort first, so that the softmax propagates it.
+// Maps NaN to infinity, which sorts first and makes the softmax NaN.
 float replace_nan_by_infinity(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
@@ -270,14 +271,14 @@ void exclude_low_scored_groups(std::vector<float>& selection, const ExpertsConfi
 
 }  // namespace
 
-void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
-  if (matrix.is_mxfp4()) return widen_mxfp4(matrix, part, out);
+void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
+  if (matrix.is_mxfp4()) return mxfp4_to_float32(matrix, part, out);
   if (matrix.transposed()) {
-    widen_columns(matrix, part, out);
+    transposed_to_float32(matrix, part, out);
   } else {
     for (std::int64_t row = 0; row < part.rows; ++row)
-      widen_run(matrix, matrix.row_offset(part.first + row) + part.begin, part.depth,
-                out + row * part.depth);
+      contiguous_to_float32(matrix, matrix.row_offset(part.first + row) + part.begin, part.depth,
+                            out + row * part.depth);
   }
   if (matrix.scale != 1.0f) rows::scale(out, part.rows * part.depth, matrix.scale);
 }
@@ -296,7 +297,7 @@ void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) 
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == layer.weight.out() && y.stride(1) == 1);
   }
   if (x.dim(0) <= gemv::kMostRows) return multiply_few_rows(x, projections);
-  const auto blocks = split_outputs(projections, kBlockColumns);
+  const auto blocks = split_into_column_blocks(projections, kBlockColumns);
   const auto count = std::ssize(blocks);
   PackedInput packed(x);
   multiply_blocks(packed, blocks,

@@ -42,7 +42,7 @@ struct WeightSubmatrix {
 };
 
 // Converts part of the matrix to float32, with the scale applied; out is (rows, depth).
-void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
+void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
 
 // Returns a view of the same memory, `offset` elements later, with another shape and other strides.
 inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, const Shape& shape,
@@ -76,8 +76,8 @@ struct RowsByExpert {
 RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
 // Computes gate and up (rows, k, d_mlp) of the selected experts for each row of x (rows, d_model).
-// For experts without a gate, writes up to `gate` and leaves `up` unwritten. If there are factors
-// (rows, k), the inputs are multiplied by them.
+// For experts without a gate, `gate` receives the up projection and `up` stays unwritten. `factors`
+// (rows, k), if not empty, multiply the inputs.
 void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, ConstTensorView factors,
                              TensorView gate, TensorView up);

@@ -30,8 +30,8 @@ const float* convolution_input(const MixerInput& input, const Sequence& sequence
 }
 
 // Convolves q, k and v (rows, channels) in place, from the last row to the first. Copies the last
-// inputs of every sequence to the memory, and to the states of a short convolution, (state_rows,
-// taps - 1, channels), the inputs that the token after each state row needs.
+// taps - 1 inputs of every sequence to the memory. The states of a short convolution (state_rows,
+// taps - 1, channels) are the inputs that the token after each state row needs.
 void convolve(const MixerInput& input, const MixerStates& states, TensorView qkv) {
   const auto channels = input.config.channels();
   const auto taps = input.config.taps;
@@ -90,8 +90,8 @@ void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
   });
 }
 
-// a (rows, decays) becomes the logarithm of the decay, -exp(A_log) softplus(a + dt_bias), in
-// float64; the softplus is limited and also the rate in Mamba 2.
+// Replaces a (rows, decays) by the log decay -exp(A_log) softplus(a + dt_bias), computed in
+// float64. Mamba 2 clamps the softplus and uses it as the rate, too.
 void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -128,7 +128,7 @@ void add_skip_connection(const MixerInput& input, ConstTensorView qkv, TensorVie
 }
 
 // Multiplies output (rows, value_heads, d_value) by silu(z) or sigmoid(z), before or after an
-// RMSNorm of every value head, with shared weights, or of every group of Mamba 2, with own ones.
+// RMSNorm of each value head (shared weights) or each group of Mamba 2 (own weights).
 void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView output) {
   const auto& c = input.config;
   const auto& weights = input.weights.norm;
@@ -148,7 +148,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
   if (!c.gate_before_norm) gated_activation({gate}, z, flat, flat);
 }
 
-// A gated delta net, Kimi Delta Attention or Mamba 2.
+// Runs a mixer with a linear recurrence: a gated delta net, Kimi Delta Attention or Mamba 2.
 void mix_by_recurrence(const MixerInput& input, const MixerStates& states, TensorView output) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -176,7 +176,7 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
     linear(input.x, w.b, rates);
     normalize_keys_and_queries(c, qkv);
     apply_activation(Activation::sigmoid, {}, rates);
-    if (c.rate_scale != 1.0) scale_by(rates, c.rate_scale);
+    if (c.rate_scale != 1.0) scale_tensor(rates, c.rate_scale);
   }
   compute_log_decays(input, log_decays, rates);
   linear_recurrence({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past},
@@ -198,8 +198,8 @@ void mix_by_convolution(const MixerInput& input, const MixerStates& states, Tens
 
 constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 
-// Matrix product c (rows, columns) = left right, or += if `add`, of the vectors `left`, the rows of
-// the left matrix, and `right`, the columns of the right one. Rows of c are `stride` apart.
+// Matrix product c (rows, columns) = left * right, or += if `add`. `left` holds the rows of the
+// left matrix, `right` the columns of the right one. Rows of c are `stride` apart.
 void multiply_matrices(const gemm::StridedVectors& left, const gemm::StridedVectors& right,
                        bool add, float* c, std::int64_t stride) {
   thread_local ScratchFloats left_memory;
@@ -327,7 +327,7 @@ class HeadRecurrence {
 
   const LinearRecurrenceInput& input_;
   const MixerConfig& config_ = input_.config;
-  // The delta rule: what the state predicts from k is taken off v.
+  // Delta rule: the value that the state predicts for k is subtracted from v.
   bool corrects_ = config_.kind == Mixer::gated_delta;
   std::int64_t heads_ = config_.value_heads;
   std::int64_t d_k_ = config_.d_key;

@@ -1,6 +1,6 @@
 // Mixers in place of attention: gated delta nets (arXiv 2412.06464), Kimi Delta Attention (arXiv
 // 2510.26692), Mamba 2 (arXiv 2405.21060) and short convolutions; MixerConfig in qkscope/model.h
-// has the formulas. Results of a sequence depend on it alone. Tensors are contiguous float32.
+// has the formulas. Results do not depend on other sequences. Tensors are contiguous float32.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace qkscope {
 
-// Memory of past tokens, for the sequences of a batch or for the slots of a cache. The memory of a
-// head is its state before the current chunk, and of the rows of that chunk k (chunk, d_key), the
-// values written to the state (chunk, d_value) and the logarithms of the decays (chunk): a sequence
-// that continues has the bits of a sequence that runs at once. Kimi Delta Attention has no chunks:
-// the memory of a head is its state, in blocks of rows::kStateColumns columns.
+// Memory of past tokens, per sequence of a batch or slot of a cache. The memory of a head holds its
+// state before the current chunk and, for the rows of that chunk, k (chunk, d_key), the values
+// written to the state (chunk, d_value) and the log decays (chunk), so that a sequence split over
+// several passes gives the same bits as one pass. Kimi Delta Attention has no chunks: the memory of
+// a head is its state, in blocks of rows::kStateColumns columns.
 struct MixerMemory {
   Tensor inputs;  // (sequences, taps - 1, channels) last inputs of the convolution
   Tensor heads;   // (sequences, value_heads, floats of a head)
@@ -24,7 +24,7 @@ MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences)
 std::int64_t mixer_memory_floats(const MixerConfig& config);     // of one sequence
 std::int64_t recurrence_head_floats(const MixerConfig& config);  // of one head and sequence
 
-// Optional results in addition to the output; leave a field empty or null to skip it.
+// Optional results of a mixer in addition to its output; leave a field empty or null to skip it.
 struct MixerStates {
   TensorView rows = {};           // MixerConfig::state_shape(state_rows)
   MixerMemory* memory = nullptr;  // of the sequences of the batch, in their order

@@ -72,7 +72,7 @@ class PackedKeyValues {
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// Packs k (rows, heads, d) and v (rows, heads, d_value), until the same thread packs again.
+// Packs k (rows, heads, d) and v (rows, heads, d_value); valid until the thread packs again.
 inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
                                        std::span<const Sequence> sequences) {
   const auto heads = k.dim(1);

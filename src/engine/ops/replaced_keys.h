@@ -70,8 +70,9 @@ inline std::vector<float> mask_of_smallest_keys(const gemm::StridedVectors& keys
 
 // Returns the keys quantised and dequantised, shape (rows, dim). Keys with Scale::exported are
 // rounded to FP8 E4M3 with the scale `exported` and saturate at 448 * exported.
-inline std::vector<float> replace_keys(const gemm::StridedVectors& keys,
-                                       const KeyReplacement& replacement, float exported = 0.0f) {
+inline std::vector<float> fake_quantize_keys(const gemm::StridedVectors& keys,
+                                             const KeyReplacement& replacement,
+                                             float exported = 0.0f) {
   using Scale = KeyReplacement::Scale;
   std::vector<float> replaced;
   for (std::int64_t j = 0; j < keys.count; ++j)

@@ -214,7 +214,7 @@ HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
   return hn::IfThenElse(hn::Gt(x, hn::Zero(kTag)), above, below);
 }
 
-// Calls apply(function) with the vector function of an activation.
+// Calls apply(f), where f is the SIMD implementation of the given activation function.
 template <typename Apply>
 HWY_INLINE void with_activation(Activation activation, const XieluWeights& weights, Apply apply) {
   switch (activation) {
@@ -241,7 +241,7 @@ HWY_INLINE void apply_clamped_gate(const ClampedSwiglu& swiglu, const float* gat
   const auto alpha = hn::Set(kTag, swiglu.alpha);
   const auto one = hn::Set(kTag, 1.0f);
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
-    // Comparisons are false for NaN, so NaN passes through.
+    // NaN passes through the clamps of gate and up, because comparisons with NaN are false.
     const auto gates = load(gate + i, extent);
     const auto ups = load(up + i, extent);
     const auto g = hn::IfThenElse(hn::Gt(gates, limit), limit, gates);

@@ -35,7 +35,7 @@ HWY_INLINE FloatVector load(const float* from, FullLanes, float /*fill*/ = 0.0f)
   return hn::LoadU(Floats(), from);
 }
 
-// The other lanes become `fill`.
+// Loads the first part.count lanes; the other lanes become `fill`.
 HWY_INLINE FloatVector load(const float* from, PartialLanes part, float fill = 0.0f) {
   HWY_ALIGN float lanes[kFloats];
   hn::Store(hn::Set(Floats(), fill), Floats(), lanes);
@@ -43,7 +43,6 @@ HWY_INLINE FloatVector load(const float* from, PartialLanes part, float fill = 0
   return hn::Load(Floats(), lanes);
 }
 
-// Stores a vector of 32-bit elements.
 template <typename V, typename T>
 HWY_INLINE void store(V values, T* to, FullLanes) {
   hn::StoreU(values, hn::ScalableTag<T>(), to);

@@ -18,15 +18,15 @@ constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1",
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
 
 // Query-key pairs that a variant of a TransformerLens head score excludes.
-struct Exclusion {
+struct PairExclusion {
   const char* suffix;
   bool column_0;
   bool diagonal;
 };
-constexpr Exclusion kExclusions[] = {{"", false, false},
-                                     {"_nobos", true, false},
-                                     {"_nocur", false, true},
-                                     {"_nobos_nocur", true, true}};
+constexpr PairExclusion kExclusions[] = {{"", false, false},
+                                         {"_nobos", true, false},
+                                         {"_nocur", false, true},
+                                         {"_nobos_nocur", true, true}};
 
 // Attention mass and pair counts of one TransformerLens pattern in one document.
 struct PatternMass {
@@ -42,8 +42,8 @@ double column_sum(std::span<const double> sums, NearKeyColumn column) {
   return sums[as_index(AttentionColumnLayout::offset(column))];
 }
 
-std::vector<PatternMass> head_patterns(const PatternPairCounts& pairs,
-                                       std::span<const double> sums) {
+std::vector<PatternMass> head_pattern_masses(const PatternPairCounts& pairs,
+                                             std::span<const double> sums) {
   const auto sum = [&](NearKeyColumn column) { return column_sum(sums, column); };
   return {{sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
            to_double(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
@@ -53,8 +53,8 @@ std::vector<PatternMass> head_patterns(const PatternPairCounts& pairs,
            to_double(pairs.ind_self)}};
 }
 
-void pattern_scores(const PatternMass& pattern, double tokens, double column_0, double diagonal,
-                    std::span<double> mul, std::span<double> abs) {
+void fill_pattern_scores(const PatternMass& pattern, double tokens, double column_0,
+                         double diagonal, std::span<double> mul, std::span<double> abs) {
   for (std::size_t e = 0; e < std::size(kExclusions); ++e) {
     const auto& out = kExclusions[e];
     const auto allowed = [&](double all, double on_column_0, double on_diagonal) {
@@ -91,8 +91,8 @@ void add_elementwise(std::vector<T>& into, const std::vector<T>& part) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
 }
 
-void append_all_keys_column_names(const StatisticsSettings& settings,
-                                  std::vector<std::string>& names) {
+void append_group_c_column_names(const StatisticsSettings& settings,
+                                 std::vector<std::string>& names) {
   names.insert(names.end(), {"entropy", "perplexity", "entropy_relative", "distance_mean"});
   for (std::int64_t width = 0; width < kDistances; ++width)
     names.push_back(fmt::format("dist_{}", width));
@@ -128,13 +128,13 @@ std::vector<std::string> column_names(const StatisticsSettings& settings) {
   QKSCOPE_ASSERT(std::ssize(names) == layout.near_band_column(0));
   for (std::int64_t band = 0; band < layout.near_band_count(); ++band)
     names.push_back(fmt::format("near_{}", band));
-  if (settings.all_keys) append_all_keys_column_names(settings, names);
+  if (settings.all_keys) append_group_c_column_names(settings, names);
   names.emplace_back(kSinkAboveHalf);
   QKSCOPE_ASSERT(std::ssize(names) == layout.columns());
   return names;
 }
 
-bool is_column_of_row_tables(std::string_view name) {
+bool is_per_row_column(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
@@ -196,10 +196,11 @@ void fill_document_columns(const AttentionColumnLayout& layout, const PatternPai
                            std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
-  for (const auto& pattern : head_patterns(pairs, sums)) {
-    pattern_scores(pattern, static_cast<double>(pairs.tokens),
-                   column_sum(sums, NearKeyColumn::sink_0), column_sum(sums, NearKeyColumn::self),
-                   values.subspan(0, kScores), values.subspan(kScores, kScores));
+  for (const auto& pattern : head_pattern_masses(pairs, sums)) {
+    fill_pattern_scores(pattern, static_cast<double>(pairs.tokens),
+                        column_sum(sums, NearKeyColumn::sink_0),
+                        column_sum(sums, NearKeyColumn::self), values.subspan(0, kScores),
+                        values.subspan(kScores, kScores));
     values = values.subspan(2 * kScores);
   }
   const bool long_enough = pairs.tokens >= kSinkRows;
@@ -239,7 +240,7 @@ AttentionStatistics empty_attention_statistics(const StatisticsSettings& setting
   return a;
 }
 
-void merge(AttentionStatistics& into, const AttentionStatistics& part) {
+void merge_attention_statistics(AttentionStatistics& into, const AttentionStatistics& part) {
   QKSCOPE_ASSERT(into.columns == part.columns);
   using A = AttentionStatistics;
   into.documents += part.documents;

@@ -32,8 +32,8 @@ struct QuerySample {
   bool takes_all() const { return fraction >= 1; }
   // Returns one weight per block of the document: the inverse of the inclusion probability
   // (Horvitz-Thompson estimator) if the block is drawn, else 0. `document` identifies the text.
-  std::vector<float> block_weights(std::int64_t length, std::int64_t document, std::int64_t layer,
-                                   std::int64_t head) const {
+  std::vector<float> sampling_weights(std::int64_t length, std::int64_t document,
+                                      std::int64_t layer, std::int64_t head) const {
     const auto blocks = (length + kSampledQueries - 1) / kSampledQueries;
     if (takes_all()) return std::vector<float>(as_index(blocks), 1.0f);
     std::vector<double> sizes(as_index(blocks));
@@ -67,7 +67,7 @@ struct QuerySample {
     return z ^ (z >> 31);
   }
 
-  // Scales the sizes so that the sum of min(1, size) is `total`.
+  // Scales block sizes to inclusion probabilities min(1, factor * size) that sum to `total`.
   static std::vector<double> inclusion_probabilities(std::vector<double> sizes, double total) {
     std::vector<bool> is_certain(sizes.size());
     for (;;) {
@@ -111,8 +111,8 @@ enum class NearKeyColumn : std::uint8_t {
   near,        // near_b: sum of p_ij over distances i - j of bit width b; band 0 is j = i
 };
 
-// Columns of the all-keys statistics follow the near-key columns. kl_NAME of each replacement, then
-// kept_NAME and kl_evicted_NAME of each set of kept keys follow, and sink_above_half is the last.
+// Columns of the all-keys statistics, after the near-key columns. The last of them are kl_NAME of
+// each replacement, kept_NAME and kl_evicted_NAME of each set of kept keys, and sink_above_half.
 // dist_0 ... dist_17: mass by bit width of the distance i - j; the last one includes larger widths.
 constexpr std::int64_t kDistances = 18;
 constexpr std::int64_t kKeyShares = 3;  // keys_90, keys_95, keys_99: each _low and _high
@@ -183,7 +183,7 @@ AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings
 // Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
 std::vector<std::string> column_names(const StatisticsSettings& settings);
 // Returns false for columns of per-document scores, which are not in per-row tables.
-bool is_column_of_row_tables(std::string_view name);
+bool is_per_row_column(std::string_view name);
 
 struct AttentionRequest {
   AttentionColumnLayout layout;
@@ -198,10 +198,10 @@ struct AttentionRequest {
   std::span<const std::int64_t> documents = {};  // keys of the batch's documents, for the sample
 
   // Returns one sampling weight per block of kSampledQueries queries, for the all-keys columns.
-  std::vector<float> block_weights(std::int64_t length, std::int64_t document,
-                                   std::int64_t head) const {
+  std::vector<float> sampling_weights(std::int64_t length, std::int64_t document,
+                                      std::int64_t head) const {
     const auto key = sample.takes_all() ? 0 : documents[static_cast<std::size_t>(document)];
-    return sample.block_weights(length, key, layer, head);
+    return sample.sampling_weights(length, key, layer, head);
   }
 };
 
@@ -263,7 +263,7 @@ double transformer_lens_abs_score(double difference, double tokens);
 AttentionStatistics empty_attention_statistics(const StatisticsSettings& settings,
                                                std::int64_t layers, std::int64_t heads);
 // Appends the documents of `part` to `into`.
-void merge(AttentionStatistics& into, const AttentionStatistics& part);
+void merge_attention_statistics(AttentionStatistics& into, const AttentionStatistics& part);
 
 // Summary of one column. All fields are NaN without rows; se is NaN with fewer than two documents.
 struct ColumnSummary {

@@ -18,7 +18,7 @@ struct MergeFactors {
   double product;  // a b / n
 };
 
-MergeFactors merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
+MergeFactors compute_merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
   const auto a = static_cast<double>(rows_a);
   const auto b = static_cast<double>(rows_b);
   const double n = a + b;
@@ -33,8 +33,8 @@ struct CentralMoments {
 };
 
 // Third and fourth moments by the formulas of Pebay (SAND2008-6212).
-void merge_powers(CentralMoments& into, const CentralMoments& part, double delta,
-                  const MergeFactors& w) {
+void merge_higher_moments(CentralMoments& into, const CentralMoments& part, double delta,
+                          const MergeFactors& w) {
   const double square = delta * delta;
   const double ab = w.a * w.b;
   into.m4 += part.m4 + square * square * ab * (w.a * w.a - ab + w.b * w.b) / (w.n * w.n * w.n) +
@@ -45,8 +45,8 @@ void merge_powers(CentralMoments& into, const CentralMoments& part, double delta
 }
 
 // Merges centred second moments (Chan et al.): upper triangles m2 += part + delta delta^T a b / n.
-void merge_triangle(double* m2, const double* part, const double* delta, std::int64_t dim,
-                    double product) {
+void merge_second_moments(double* m2, const double* part, const double* delta, std::int64_t dim,
+                          double product) {
   for (std::int64_t i = 0; i < dim; ++i) {
     const double scaled = delta[i] * product;
     for (std::int64_t j = i; j < dim; ++j) *m2++ += *part++ + scaled * delta[j];
@@ -65,7 +65,7 @@ void merge_head(HeadMoments& into, const HeadMoments& part, const MergeFactors& 
     const double delta = deltas[as_index(j)] = part.mean[i] - into.mean[i];
     const auto diagonal = as_index(triangle + triangle_index(dim, j, j));
     CentralMoments powers{into.m2[diagonal], into.m3[i], into.m4[i]};
-    merge_powers(powers, {part.m2[diagonal], part.m3[i], part.m4[i]}, delta, w);
+    merge_higher_moments(powers, {part.m2[diagonal], part.m3[i], part.m4[i]}, delta, w);
     into.m3[i] = powers.m3;
     into.m4[i] = powers.m4;
     into.mean[i] += delta * w.share;
@@ -74,8 +74,8 @@ void merge_head(HeadMoments& into, const HeadMoments& part, const MergeFactors& 
     into.min[i] = std::min(into.min[i], part.min[i]);
     into.max[i] = std::max(into.max[i], part.max[i]);
   }
-  merge_triangle(into.m2.data() + triangle, part.m2.data() + triangle, deltas.data(), dim,
-                 w.product);
+  merge_second_moments(into.m2.data() + triangle, part.m2.data() + triangle, deltas.data(), dim,
+                       w.product);
   const auto average = [&](double& mean, double other) { mean += (other - mean) * w.share; };
   for (auto pair = as_index(head * into.pairs); pair < as_index((head + 1) * into.pairs); ++pair)
     average(into.pair_abs[pair], part.pair_abs[pair]);
@@ -88,7 +88,7 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
                   std::int64_t bucket) {
   const auto b = as_index(bucket);
   if (part.n[b] == 0) return;
-  const auto w = merge_factors(into.n[b], part.n[b]);
+  const auto w = compute_merge_factors(into.n[b], part.n[b]);
   const auto cell = head * into.buckets + bucket;
   std::vector<double> delta(static_cast<std::size_t>(into.dim));
   for (std::int64_t j = 0; j < into.dim; ++j) {
@@ -100,12 +100,12 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
   }
   if (into.cov.empty()) return;
   const auto triangle = cell * triangle_size(into.dim);
-  merge_triangle(into.cov.data() + triangle, part.cov.data() + triangle, delta.data(), into.dim,
-                 w.product);
+  merge_second_moments(into.cov.data() + triangle, part.cov.data() + triangle, delta.data(),
+                       into.dim, w.product);
 }
 
 // Properties that two mergeable statistics must share, each with the name used in messages.
-std::vector<std::pair<std::string, std::string>> merge_properties(const Statistics& s) {
+std::vector<std::pair<std::string, std::string>> properties_to_match(const Statistics& s) {
   const auto meta = [&](const char* key) {
     const auto found = s.metadata.find(key);
     return found == s.metadata.end() ? std::string("unknown") : found->second;
@@ -134,9 +134,9 @@ std::vector<std::pair<std::string, std::string>> merge_properties(const Statisti
 
 }  // namespace
 
-void merge(PositionSums& into, const PositionSums& part) {
+void merge_moments(PositionSums& into, const PositionSums& part) {
   if (part.n == 0) return;
-  const auto w = merge_factors(into.n, part.n);
+  const auto w = compute_merge_factors(into.n, part.n);
   const double t = part.t_mean - into.t_mean;
   const double u = part.u_mean - into.u_mean;
   into.t_m2 += part.t_m2 + t * t * w.product;
@@ -147,19 +147,19 @@ void merge(PositionSums& into, const PositionSums& part) {
   into.n += part.n;
 }
 
-void merge(HeadMoments& into, const HeadMoments& part) {
+void merge_moments(HeadMoments& into, const HeadMoments& part) {
   QKSCOPE_ASSERT(into.heads == part.heads && into.dim == part.dim && into.pairs == part.pairs);
   if (part.n() == 0) return;
   if (into.n() == 0) {
     into = part;
     return;
   }
-  const auto weights = merge_factors(into.n(), part.n());
+  const auto weights = compute_merge_factors(into.n(), part.n());
   parallel_for(into.heads, [&](std::int64_t head) { merge_head(into, part, weights, head); });
-  merge(into.positions, part.positions);
+  merge_moments(into.positions, part.positions);
 }
 
-void merge(BucketMoments& into, const BucketMoments& part) {
+void merge_moments(BucketMoments& into, const BucketMoments& part) {
   QKSCOPE_ASSERT(into.heads == part.heads && into.buckets == part.buckets &&
                  into.cov.size() == part.cov.size());
   parallel_for(into.heads, [&](std::int64_t head) {
@@ -169,10 +169,10 @@ void merge(BucketMoments& into, const BucketMoments& part) {
   for (std::size_t bucket = 0; bucket < into.n.size(); ++bucket) into.n[bucket] += part.n[bucket];
 }
 
-void merge(LayerMoments& into, const LayerMoments& part) {
-  merge(into.first, part.first);
-  merge(into.body, part.body);
-  merge(into.buckets, part.buckets);
+void merge_moments(LayerMoments& into, const LayerMoments& part) {
+  merge_moments(into.first, part.first);
+  merge_moments(into.body, part.body);
+  merge_moments(into.buckets, part.buckets);
 }
 
 std::string_view kind_name(VectorKind kind) {
@@ -191,7 +191,7 @@ std::string_view set_name(RowSet set) {
 HeadMoments all_rows(const LayerMoments& moments) {
   return translate_exceptions([&] {
     auto all = moments.first;
-    merge(all, moments.body);
+    merge_moments(all, moments.body);
     return all;
   });
 }
@@ -225,8 +225,8 @@ DocumentPositionSums sum_document_positions(std::span<const std::int64_t> length
 
 void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,
                       const std::string& part_where) {
-  const auto there = merge_properties(into);
-  const auto here = merge_properties(part);
+  const auto there = properties_to_match(into);
+  const auto here = properties_to_match(part);
   for (std::size_t i = 0; i < there.size(); ++i)
     if (there[i].second != here[i].second)
       bad_input(
@@ -234,9 +234,9 @@ void merge_statistics(Statistics& into, const Statistics& part, const std::strin
           where, part_where, there[i].first, there[i].second, here[i].second);
   for (auto& [key, layers] : into.moments) {
     const auto& others = part.moments.at(key);
-    for (std::size_t i = 0; i < layers.size(); ++i) merge(layers[i], others[i]);
+    for (std::size_t i = 0; i < layers.size(); ++i) merge_moments(layers[i], others[i]);
   }
-  if (!into.attention.empty()) merge(into.attention, part.attention);
+  if (!into.attention.empty()) merge_attention_statistics(into.attention, part.attention);
   into.lengths.insert(into.lengths.end(), part.lengths.begin(), part.lengths.end());
   into.retrieval.insert(into.retrieval.end(), part.retrieval.begin(), part.retrieval.end());
   into.max_length = std::max(into.max_length, part.max_length);

@@ -24,8 +24,8 @@ struct MomentShape {
   bool operator==(const MomentShape&) const = default;
 };
 
-// Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
-// others the second. Buckets have bucket_size positions, the last one all later ones.
+// Selects the moments of a q, k or v buffer to accumulate. Rows with position < first form one set,
+// all others the second. Buckets have bucket_size positions; the last bucket is open-ended.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;
@@ -76,10 +76,10 @@ inline LayerMoments empty_layer_moments(const MomentShape& shape) {
 }
 
 // Merges `part` into `into`, of the same shape. The result does not depend on the threads.
-void merge(HeadMoments& into, const HeadMoments& part);
-void merge(BucketMoments& into, const BucketMoments& part);
-void merge(LayerMoments& into, const LayerMoments& part);
-void merge(PositionSums& into, const PositionSums& part);
+void merge_moments(HeadMoments& into, const HeadMoments& part);
+void merge_moments(BucketMoments& into, const BucketMoments& part);
+void merge_moments(LayerMoments& into, const LayerMoments& part);
+void merge_moments(PositionSums& into, const PositionSums& part);
 
 // Appends the documents of `part` to `into`. Throws a bad-input error that names the first property
 // in which the two differ; `where` and `part_where` name the two sides in the message.

@@ -195,7 +195,7 @@ TEST(MemoryPlan, StatisticsBuffersAreCounted) {
   model.n_kv_heads = 4;
   model.d_head = 128;
   constexpr std::int64_t kRows = 131072;
-  const StatisticsMemoryNeeds all{.attention = true, .all_keys = true};
+  const PlannedStatistics all{.attention = true, .all_keys = true};
   BackendOptions gpu;
   gpu.device.kind = Device::Kind::cuda;
   EXPECT_EQ(statistics_bytes(model, kRows, {}), 0);

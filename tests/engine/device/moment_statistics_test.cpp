@@ -90,7 +90,7 @@ LayerMoments on_cpu(const PlantedRows& rows, const Batch& batch, const MomentReq
                 x.view().data<float>() + row * rows.heads * rows.dim);
   auto merged = empty_layer_moments(request.shape);
   for (const auto& sequence : batch.sequences)
-    merge(merged, compute_document_moments(x, sequence, request).moments);
+    merge_moments(merged, compute_document_moments(x, sequence, request).moments);
   return merged;
 }
 

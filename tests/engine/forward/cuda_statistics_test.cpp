@@ -55,7 +55,7 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
 
  private:
   struct Sums : MomentConsumer {
-    void add(const LayerMoments& part) override { merge(moments, part); }
+    void add(const LayerMoments& part) override { merge_moments(moments, part); }
     void throw_non_finite(const NonFiniteLocation&) override {
       throw std::runtime_error("not finite");
     }

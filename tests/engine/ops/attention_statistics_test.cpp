@@ -323,7 +323,7 @@ TEST_P(AttentionStatisticsTest, SampledQueriesHaveWeightedSumsAndSquares) {
   for (std::int64_t d = 0; d < 2; ++d)
     for (const auto head : kAllHeads) {
       const auto length = pass.sequences[as_index(d)].length;
-      const auto weights = request.sample.block_weights(length, documents[as_index(d)], 3, head);
+      const auto weights = request.sample.sampling_weights(length, documents[as_index(d)], 3, head);
       for (std::int64_t i = 0; i < length; ++i)
         for (std::int64_t c = 0; c < found.columns; ++c) {
           const auto at =
@@ -461,7 +461,8 @@ TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
       const auto key_head = head / (kHeads / kKeyHeads);
       const gemm::StridedVectors rows{pass.k.data<float>() + key_head * kDim, kKeyHeads * kDim, 512,
                                       kDim};
-      const auto replaced = replace_keys(rows, replacements[which], scales[as_index(key_head)]);
+      const auto replaced =
+          fake_quantize_keys(rows, replacements[which], scales[as_index(key_head)]);
       auto other = random_pass({{0, 512}}, 0);
       for (std::int64_t j = 0; j < 512; ++j)
         std::copy_n(replaced.data() + j * kDim, kDim,

@@ -120,7 +120,7 @@ TEST_P(LinearLayer, Mxfp4ConvertsExactly) {
   for (const std::int64_t begin : {0, 1, 31, 45}) {
     const WeightSubmatrix part{.first = 1, .rows = 2, .begin = begin, .depth = 100};
     std::vector<float> wide(200);
-    widen_rows(matrix, part, wide.data());
+    rows_to_float32(matrix, part, wide.data());
     for (std::int64_t row = 1; row < kOut; ++row)
       for (std::int64_t i = begin; i < begin + 100; ++i) {
         const float found = wide[static_cast<std::size_t>((row - 1) * 100 + i - begin)];

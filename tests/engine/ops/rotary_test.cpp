@@ -71,7 +71,7 @@ TEST_P(Rotary, RotationMayBeginWithinTheHead) {
 TEST_P(Rotary, InterleavedPairsCanBeSortedIntoHalves) {
   const auto before = random_tensor({7, 3, 11}, 1);
   auto x = rounded(before, DType::f32);
-  sort_rotated_pairs(x, 4, 6);
+  deinterleave_rotary_pairs(x, 4, 6);
   const std::int64_t source[] = {0, 1, 2, 3, 4, 6, 8, 5, 7, 9, 10};
   for (std::int64_t head = 0; head < 21; ++head)
     for (std::int64_t i = 0; i < 11; ++i)

@@ -38,8 +38,8 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   // Last, so that the other columns of older statistics stay where they are.
   EXPECT_EQ(names.back(), "sink_above_half");
   EXPECT_EQ(layout.sink_above_half() + 1, layout.columns());
-  EXPECT_TRUE(is_column_of_row_tables("near_8"));
-  EXPECT_FALSE(is_column_of_row_tables("prev_first"));
+  EXPECT_TRUE(is_per_row_column("near_8"));
+  EXPECT_FALSE(is_per_row_column("prev_first"));
 }
 
 // A random attention pattern over tokens with many repetitions, and its sums.
@@ -193,7 +193,7 @@ TEST(AttentionTables, MeanDeviationAndClusteredErrorHaveClosedForms) {
   EXPECT_DOUBLE_EQ(summarize_column(a, 0, 0, 1, 0).mean, 3.0);
   EXPECT_EQ(count_query_rows(a, -1), 40);
   auto twice = a;
-  merge(twice, a);
+  merge_attention_statistics(twice, a);
   EXPECT_DOUBLE_EQ(summarize_column(twice, 0, 0, -1, 0).mean, 2.5);
   EXPECT_EQ(twice.documents, 4);
 }

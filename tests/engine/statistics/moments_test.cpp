@@ -14,16 +14,16 @@ TEST(Moments, MergedPartsEqualTheMomentsOfAllRows) {
   const auto a = random_rows(300, 0, 1);
   const auto b = random_rows(77, 40, 2);
   auto merged = moments_of(a);
-  merge(merged, moments_of(b));
+  merge_moments(merged, moments_of(b));
   EXPECT_LT(difference(merged, moments_of(a + b)), 1e-12);
 }
 
 TEST(Moments, MergingEmptyMomentsChangesNothing) {
   const auto rows = moments_of(random_rows(9, 3, 3));
   auto merged = empty_moments({2, 5, 2, 1, false});
-  merge(merged, rows);
+  merge_moments(merged, rows);
   EXPECT_EQ(difference(merged, rows), 0.0);
-  merge(merged, empty_moments({2, 5, 2, 1, false}));
+  merge_moments(merged, empty_moments({2, 5, 2, 1, false}));
   EXPECT_EQ(difference(merged, rows), 0.0);
 }
 
@@ -45,8 +45,8 @@ TEST(Moments, AnySplitAndOrderAgreesWithinTheDocumentedBound) {
       for (std::size_t part = 0; part < parts; ++part) {
         auto sums = empty_moments({2, 5, 2, 1, false});
         for (std::size_t i = part; i < order.size(); i += parts)
-          merge(sums, moments_of(documents[order[i]]));
-        merge(whole, sums);
+          merge_moments(sums, moments_of(documents[order[i]]));
+        merge_moments(whole, sums);
       }
       EXPECT_LT(difference(whole, expected), 1e-11) << parts << " parts";
     }
@@ -61,7 +61,7 @@ TEST(Moments, ConstantChannelsStayConstant) {
   merged.m3.assign(merged.m3.size(), 0.0);
   merged.m4.assign(merged.m4.size(), 0.0);
   const auto part = merged;
-  for (int i = 0; i < 50; ++i) merge(merged, part);
+  for (int i = 0; i < 50; ++i) merge_moments(merged, part);
   for (const double m2 : merged.m2) EXPECT_EQ(m2, 0.0);
   for (const double m4 : merged.m4) EXPECT_EQ(m4, 0.0);
 }
@@ -78,7 +78,7 @@ TEST(Moments, BucketsMergeIndependently) {
   b.mean = {3, 2, 7, 8, 0, 0};
   b.m2 = {0, 1, 1, 1, 0, 0};
   b.cov = {0, 0, 1, 1, 1, 1, 0, 0, 0};
-  merge(a, b);
+  merge_moments(a, b);
   EXPECT_EQ(a.n, (std::vector<std::int64_t>{8, 2, 1}));
   EXPECT_EQ(a.mean, (std::vector<double>{2, 2, 7, 8, 5, 6}));
   EXPECT_EQ(a.m2, (std::vector<double>{2 + 4 * 2, 4, 1, 1, 0, 0}));

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-struct CpuStore : KeyValueStore {
+struct CpuKeyValueStore : KeyValueStore {
   std::vector<LayerKeyValueStore> layers;
   std::vector<MixerMemory> recurrent;  // (layers); empty tensors in layers without a state
 };
@@ -28,7 +28,7 @@ void CpuBackend::begin_pass(const Batch& batch) {
 
 std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t sequences,
                                                                 std::int64_t) {
-  auto store = std::make_unique<CpuStore>();
+  auto store = std::make_unique<CpuKeyValueStore>();
   for (const auto& layer : config().layers) {
     store->layers.emplace_back(sequences, config().n_kv_heads_of(layer), config().d_head_of(layer),
                                config().d_value_of(layer));
@@ -39,8 +39,8 @@ std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t seq
 }
 
 void CpuBackend::use_key_value_store(KeyValueStore& store) {
-  stored_ = &dynamic_cast<CpuStore&>(store).layers;
-  recurrent_ = &dynamic_cast<CpuStore&>(store).recurrent;
+  stored_ = &dynamic_cast<CpuKeyValueStore&>(store).layers;
+  recurrent_ = &dynamic_cast<CpuKeyValueStore&>(store).recurrent;
   recurrent_after_.clear();
   recurrent_after_.resize(recurrent_->size());
 }
@@ -63,13 +63,13 @@ void CpuBackend::embed_per_layer_inputs() {
     const auto inputs = per_layer_inputs_.view().rows(row, end);
     const auto matrix = inputs.reshaped({end - row, config().n_layers * width});
     linear(residual_.view().rows(row, end), w.per_layer_projection, matrix);
-    scale_by(matrix, 1.0 / std::sqrt(to_double(config().d_model)));
+    scale_tensor(matrix, 1.0 / std::sqrt(to_double(config().d_model)));
     rms_norm(inputs, w.per_layer_norm.weight, config().norm_eps, inputs);
     Tensor tokens(matrix.shape());
     qkscope::embed(std::span(batch_->ids).subspan(as_index(row), as_index(end - row)),
                    w.per_layer_embedding, std::sqrt(static_cast<float>(width)), tokens);
     add_update(matrix, tokens);
-    scale_by(matrix, std::sqrt(0.5));
+    scale_tensor(matrix, std::sqrt(0.5));
   }
 }
 
@@ -107,7 +107,7 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   cache_appended_ = false;
   cached_rows_.reset();
   weights_ = &model().weights.layers[as_index(layer)];
-  // The previous layer may have dropped rows or have a different number or size of heads.
+  // Reallocates q, k and v if rows were dropped or if the number or size of heads changed.
   const auto& c = layer_config();
   const Shape keys{active_rows(), config().n_kv_heads_of(c), config().d_head_of(c)};
   if (k_.shape() != keys) allocate_heads(c);
@@ -134,7 +134,7 @@ void CpuBackend::project_latents() {
   rms_norm(q_latent_, w.q_norm.weight, latent.norm_eps, q_latent_);
 }
 
-// Each head of k is [its rows of W_UK times the latent | part shared by all heads, for RoPE].
+// Latent attention (MLA): a key concatenates W_UK times the latent and the shared RoPE part.
 void CpuBackend::project_from_latents(bool values) {
   const auto& w = *weights_;
   linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));
@@ -191,7 +191,7 @@ void CpuBackend::apply_rope() {
     for (Tensor* const x : {&q_, &k_}) {
       if (x == &k_ && layer_config().shares_kv()) continue;  // rotated already
       apply_rotary(table, config().rope_interleaved, *x, rotated.begin);
-      if (config().rope_sorts_pairs) sort_rotated_pairs(*x, rotated.begin, rotated.dim);
+      if (config().rope_sorts_pairs) deinterleave_rotary_pairs(*x, rotated.begin, rotated.dim);
     }
     if (config().rotated_qk_norm) normalize_heads();
   }
@@ -259,7 +259,7 @@ void CpuBackend::run_recurrent_mixer(std::span<const std::int64_t> state_rows) {
   qkscope::apply_mixer(input, states, mixed_);
 }
 
-// Copies the recurrent states to the cache only now: a pass that throws leaves the cache unchanged.
+// Recurrent states are copied to the cache last, so that a failed pass leaves it unchanged.
 void CpuBackend::finish_pass() {
   if (recurrent_ == nullptr) return;
   const auto copy = [&](const Tensor& from, Tensor& to) {
@@ -356,7 +356,7 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
       linear(x, weights_->shared_gate, factors);
       apply_activation(Activation::sigmoid, {}, factors);
       for (std::int64_t i = 0; i < end - row; ++i)
-        scale_by(output.view().rows(i, i + 1), static_cast<double>(factors.data<float>()[i]));
+        scale_tensor(output.view().rows(i, i + 1), static_cast<double>(factors.data<float>()[i]));
     }
     add_update(update_.view().rows(row, end), output);
   }
@@ -365,7 +365,7 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
 void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
                                  const NormWeights& post_norm, ResidualAddition addition) {
   const auto update = update_.view().rows(begin, begin + count);
-  if (config().residual_scale != 1.0) scale_by(update, config().residual_scale);
+  if (config().residual_scale != 1.0) scale_tensor(update, config().residual_scale);
   if (!post_norm.empty()) normalize_rows(update, post_norm, update);
   if (addition != ResidualAddition::deferred)
     add_update(residual_.view().rows(begin, begin + count), update);
@@ -374,7 +374,7 @@ void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
 void CpuBackend::project_logits() {
   logits_ = Tensor({active_rows(), config().vocab_size});
   linear(normalized_, model().weights.head, logits_);
-  if (config().logit_scale != 1.0) scale_by(logits_, config().logit_scale);
+  if (config().logit_scale != 1.0) scale_tensor(logits_, config().logit_scale);
   if (config().logit_softcap > 0.0) soft_cap(logits_, config().logit_softcap);
 }
 
@@ -392,7 +392,7 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
 
 TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
   if (buffer == ActivationBuffer::kv_latent) return kv_latent_;
-  // In the order of ActivationBuffer.
+  // One tensor per value of enum ActivationBuffer, in the same order.
   Tensor* const tensors[] = {
       &residual_,       &normalized_,     &q_,    &k_,  &v_,     &z_, &update_, &router_logits_,
       &expert_weights_, &expert_indices_, &gate_, &up_, &logits_};
@@ -401,7 +401,7 @@ TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
                                                                             : chosen.view();
 }
 
-void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) {
+void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) {
   ConstTensorView whole = buffer_view(buffer);
   if (selection.rows.empty()) return show(whole);
   Shape shape = whole.shape();

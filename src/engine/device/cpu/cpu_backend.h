@@ -80,11 +80,11 @@ class CpuBackend : public Backend {
   void apply_gate(std::int64_t count) override;
   void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override;
   void project_per_layer_input(ResidualAddition addition) override;
-  void scale_residual() override { scale_by(residual_, static_cast<double>(weights_->scalar)); }
+  void scale_residual() override { scale_tensor(residual_, static_cast<double>(weights_->scalar)); }
   void project_logits() override;
   void keep_rows(std::span<const std::int64_t> rows) override;
   std::int64_t active_rows() const override { return residual_.dim(0); }
-  void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override;
+  void read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) override;
   void edit_buffer(ActivationBuffer buffer,
                    const std::function<void(TensorView)>& change) override {
     change(buffer_view(buffer));

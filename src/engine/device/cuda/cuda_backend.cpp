@@ -291,7 +291,7 @@ class CudaBackend : public Backend {
   }
   std::int64_t active_rows() const override { return rows_.count(); }
 
-  void read_buffer(ActivationBuffer buffer, const Selection& selection, Show show) override {
+  void read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) override {
     apply_pending_for(buffer);
     copies_.copy_to_host(view(buffer), find_selected_indices(selection), std::move(show));
   }

@@ -65,8 +65,8 @@ RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts)
   return host->group_rows_by_expert(indices, experts);
 }
 
-void widen_rows(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
-  host->widen_rows(matrix, part, out);
+void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
+  host->rows_to_float32(matrix, part, out);
 }
 
 }  // namespace qkscope

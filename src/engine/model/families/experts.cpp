@@ -20,14 +20,14 @@ void require_config_value(const ConfigReader& config, const char* key,
 }
 
 // YaRN also multiplies the scores by mscale², because a longer context has more keys to tell apart.
-double score_factor(const RopeConfig& rope) {
+double yarn_score_factor(const RopeConfig& rope) {
   if (rope.type == RopeType::standard || rope.factor <= 1.0) return 1.0;
   const double mscale = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
   return mscale * mscale;
 }
 
-// Reads sizes, RoPE on the last qk_rope_head_dim dimensions of a head if the family has RoPE, and
-// tensor names. A "head_dim" in the file has no effect. `q_rank` is the default of q_lora_rank.
+// Reads sizes, tensor names and RoPE (if any, on the last qk_rope_head_dim dimensions of a head) of
+// latent attention (MLA). Ignores the key head_dim. `q_rank`: default of q_lora_rank.
 void read_latent_attention(ModelConfig& model, const ConfigReader& config, LlamaDefaults defaults,
                            std::int64_t q_rank, bool has_rope = true) {
   const auto shared = config.positive_integer("qk_rope_head_dim", 64);
@@ -44,7 +44,7 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config, Llama
   rope.begin = own;
   if (has_rope) model.ropes = {rope};
   model.d_head = own + shared;
-  model.attention_scale = score_factor(rope) / std::sqrt(static_cast<double>(model.d_head));
+  model.attention_scale = yarn_score_factor(rope) / std::sqrt(static_cast<double>(model.d_head));
   if (config.contains_key("q_lora_rank") && !config.has_value("q_lora_rank")) q_rank = 0;
   model.latent = {.kv_rank = config.positive_integer("kv_lora_rank", 512),
                   .q_rank = config.positive_integer("q_lora_rank", q_rank),
@@ -55,11 +55,11 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config, Llama
   read_attention_bias(model, config, false);
 }
 
-// Layers of Kimi Linear with attention: layer_types, two lists that count from 1, or every fourth.
+// Reads the attention layers of Kimi Linear: layer_types, 1-based lists, or every fourth layer.
 void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const ConfigReader& linear) {
   for (auto& layer : model.layers) layer.rope = -1;
   if (config.has_value("layer_types"))
-    return read_mixers_of_layers(model, config, "linear_attention", Mixer::kimi_delta);
+    return read_layer_mixers(model, config, "linear_attention", Mixer::kimi_delta);
   const bool listed = linear.has_value("full_attn_layers") && linear.has_value("kda_layers");
   const auto attention = listed ? linear.integers("full_attn_layers") : std::vector<std::int64_t>();
   const auto others = listed ? linear.integers("kda_layers") : std::vector<std::int64_t>();
@@ -77,15 +77,15 @@ void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const Conf
     linear.fail("full_attn_layers", "at least one layer with attention");
 }
 
-// Published names of Mixtral, MiniMax-M2 and Kimi Linear.
-ExpertNames block_sparse_names() {
+// Returns the expert tensor names of published Mixtral, MiniMax-M2 and Kimi Linear checkpoints.
+ExpertNames block_sparse_expert_names() {
   return {.router = "block_sparse_moe.gate",
           .gate = "block_sparse_moe.experts.{}.w1",
           .up = "block_sparse_moe.experts.{}.w3",
           .down = "block_sparse_moe.experts.{}.w2"};
 }
 
-// Reads the experts of Kimi Linear: those of DeepSeek-V3 under other names.
+// Reads the experts of Kimi Linear: as in DeepSeek-V3, with other config keys and tensor names.
 void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   read_experts(
       model, config,
@@ -98,10 +98,10 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   read_shared_experts(
       model, config,
       config.has_value("num_shared_experts") ? "num_shared_experts" : "n_shared_experts", 1);
-  auto published = block_sparse_names();
+  auto published = block_sparse_expert_names();
   published.selection_bias = published.router + ".e_score_correction_bias";
   published.shared = "block_sparse_moe.shared_experts";
-  auto saved = published;  // as transformers writes a model that it has read
+  auto saved = published;  // names in checkpoints saved by transformers
   published.dense = "mlp";
   saved.dense = "block_sparse_moe";
   auto& names = model.names.experts;
@@ -118,8 +118,8 @@ void read_kimi_experts(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Names the tensors of Kimi Delta Attention, as published and as transformers names its modules.
-void name_kimi_tensors(ModelConfig& model) {
+// Sets tensor names of Kimi Delta Attention in published and transformers-saved checkpoints.
+void set_kimi_tensor_names(ModelConfig& model) {
   MixerNames names{
       .module = "self_attn",
       .q = "self_attn.q_proj",
@@ -181,7 +181,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
   read_window_of_all_layers(model, config);
   read_experts(model, config, {.count = 8, .per_token = 2});
   model.experts.normalized = true;
-  model.names.experts.front() = block_sparse_names();
+  model.names.experts.front() = block_sparse_expert_names();
 }
 
 // Qwen3-MoE: Qwen3 with a mixture of experts in most layers.
@@ -266,7 +266,7 @@ void read_minimax_m2(ModelConfig& model, const ConfigReader& config) {
        .max_positions = 196608});
   model.qk_norm = model.qk_norm_whole = true;
   read_experts(model, config, {.count = 256, .per_token = 8});
-  model.names.experts.front() = block_sparse_names();
+  model.names.experts.front() = block_sparse_expert_names();
   read_biased_router(model, config, "", "mlp.e_score_correction_bias");
   model.names.experts.front().selection_bias = "block_sparse_moe.e_score_correction_bias";
 }
@@ -345,7 +345,7 @@ void read_kimi_linear(ModelConfig& model, const ConfigReader& config) {
                    : read_convolution_taps(config, "linear_conv_kernel_dim", 4);
   mixer.norm_eps = model.norm_eps;
   mixer.kind = Mixer::kimi_delta;
-  name_kimi_tensors(model);
+  set_kimi_tensor_names(model);
 }
 
 }  // namespace qkscope

@@ -1,7 +1,7 @@
 // Gemma 2: scaled embeddings, norms that multiply by 1 + weight before and after attention and MLP,
 // GELU, soft caps on scores and logits, a sliding window on every other layer. Gemma 3: q/k norm
 // instead of the score cap, five sliding layers per full layer, one RoPE per kind of layer. Gemma
-// 4: heads that differ by layer, keys of other layers, norms of v, per-layer inputs.
+// 4: head sizes per layer, KV sharing between layers, norms of v, per-layer inputs.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -50,7 +50,7 @@ void read_gemma_base(ModelConfig& model, const ConfigReader& config, std::int64_
   model.names.post_mlp_norm = "post_feedforward_layernorm";
 }
 
-void check_causal(const ConfigReader& config, bool causal) {
+void require_causal_attention(const ConfigReader& config, bool causal) {
   if (!causal)
     bad_input("{}: use_bidirectional_attention is not supported; only causal models are",
               config.where());
@@ -122,7 +122,7 @@ RopeConfig read_gemma4_rope(const ModelConfig& model, const ConfigReader& config
 
 // The last num_kv_shared_layers layers reuse the keys and values of the last layer before them with
 // the same kind of attention. Checkpoints may still store unused k and v matrices for them.
-void read_shared_kv(ModelConfig& model, const ConfigReader& config) {
+void read_kv_sharing(ModelConfig& model, const ConfigReader& config) {
   const auto shared = config.non_negative_integer("num_kv_shared_layers", 0);
   for (auto i = std::max<std::int64_t>(model.n_layers - shared, 0); i < model.n_layers; ++i) {
     auto& layer = model.layers[as_index(i)];
@@ -142,7 +142,7 @@ void read_shared_kv(ModelConfig& model, const ConfigReader& config) {
 
 void read_gemma2(ModelConfig& model, const ConfigReader& config) {
   read_gemma_base(model, config, 256000, 8192);
-  check_causal(config, !config.flag("use_bidirectional_attention", false));
+  require_causal_attention(config, !config.flag("use_bidirectional_attention", false));
   model.attention_softcap = read_soft_cap(config, "attn_logit_softcapping", 50.0);
   model.logit_softcap = read_soft_cap(config, "final_logit_softcapping", 30.0);
   read_alternating_windows(model, config, 4096);
@@ -151,7 +151,7 @@ void read_gemma2(ModelConfig& model, const ConfigReader& config) {
 
 void read_gemma3(ModelConfig& model, const ConfigReader& config) {
   read_gemma_base(model, config, 262208, 131072);
-  check_causal(config, !config.flag("use_bidirectional_attention", false));
+  require_causal_attention(config, !config.flag("use_bidirectional_attention", false));
   model.qk_norm = true;
   model.logit_softcap = config.number("final_logit_softcapping", 0.0, {0.0, 1e9});
   if (config.has_value("attn_logit_softcapping"))
@@ -173,7 +173,7 @@ void read_gemma4(ModelConfig& model, const ConfigReader& config) {
   if (config.flag("enable_moe_block", false))
     bad_input("{}: enable_moe_block: experts beside the MLP (Gemma 4 26B-A4B) are not supported",
               config.where());
-  check_causal(config, config.string("use_bidirectional_attention", "") != "all");
+  require_causal_attention(config, config.string("use_bidirectional_attention", "") != "all");
   model.norm_adds_one = false;
   model.attention_scale = 1.0;
   model.qk_norm = model.v_norm = model.layer_scalars = true;
@@ -185,7 +185,7 @@ void read_gemma4(ModelConfig& model, const ConfigReader& config) {
     layer.v_from_k = layer.window == 0 && config.flag("attention_k_eq_v", false);
   }
   read_gemma4_heads(model, config);
-  read_shared_kv(model, config);
+  read_kv_sharing(model, config);
   for (const int kind : {0, 1}) {
     const auto first = std::ranges::find(model.layers, kind, &LayerConfig::rope);
     if (first != model.layers.end())

@@ -12,9 +12,9 @@ namespace {
 
 // Reads which layers are gated delta nets from layer_types. Without that key, every `period`-th
 // layer has attention, or the last layer if there is no such layer.
-void read_mixers(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
+void read_gated_delta_layers(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
   if (config.has_value("layer_types"))
-    return read_mixers_of_layers(model, config, "linear_attention", Mixer::gated_delta);
+    return read_layer_mixers(model, config, "linear_attention", Mixer::gated_delta);
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     if ((i + 1) % period != 0) set_mixer(model.layers[as_index(i)], Mixer::gated_delta);
   if (std::ranges::none_of(model.layers, &LayerConfig::has_attention)) {
@@ -49,7 +49,7 @@ void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfi
 }
 
 // A rope_theta of null, as in published models, disables RoPE; an absent key means the default.
-bool has_null_theta(const ConfigReader& config) {
+bool has_null_rope_theta(const ConfigReader& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
     if (config.has_value(key) && config.section(key).contains_key("rope_theta"))
       return !config.section(key).has_value("rope_theta");
@@ -71,7 +71,7 @@ void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config, std::int64
   read_attention_bias(model, config, false);
   model.names.attention_gate = model.names.q;
   model.names.unused = {"mtp."};
-  read_mixers(model, config, config.positive_integer("full_attention_interval", 4));
+  read_gated_delta_layers(model, config, config.positive_integer("full_attention_interval", 4));
   read_gated_delta(model, config, kQwenDelta);
   model.mixer.norm_eps = model.norm_eps;
 }
@@ -83,8 +83,8 @@ void set_mixer(LayerConfig& layer, Mixer mixer) {
   layer.rope = -1;
 }
 
-void read_mixers_of_layers(ModelConfig& model, const ConfigReader& config, const std::string& name,
-                           Mixer mixer, const char* key) {
+void read_layer_mixers(ModelConfig& model, const ConfigReader& config, const std::string& name,
+                       Mixer mixer, const char* key) {
   const auto types = config.strings(key);
   if (types.size() < model.layers.size())
     bad_input("{}: {} has {} entries, expected {}", config.where(), key, types.size(),
@@ -147,7 +147,7 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   model.names.post_attention_norm = "post_attention_layernorm";
   model.names.post_mlp_norm = "post_feedforward_layernorm";
   model.names.unused = {"mtp."};
-  read_mixers(model, config, 4);
+  read_gated_delta_layers(model, config, 4);
   read_gated_delta(model, config, {.key_heads = model.n_heads, .value_heads = model.n_heads});
   model.mixer.norm_eps = 1e-5;  // constant in the reference implementation
   model.mixer.rate_scale = config.flag("linear_allow_neg_eigval", true) ? 2.0 : 1.0;
@@ -164,11 +164,11 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   published.mlp_norm = "feedforward_layer_norm";
   published.convolutions = {"linear_attn.q_conv1d", "linear_attn.k_conv1d", "linear_attn.v_conv1d"};
   names.post_attention_norm = published.post_attention_norm = "post_attention_layernorm";
-  auto saved = published;  // as transformers writes a model that it has read
+  auto saved = published;  // names in checkpoints saved by transformers
   saved.post_attention_norm = published.mlp_norm;
   saved.even_convolutions = true;
   model.names.mixer = {published, saved, names};
-  if (has_null_theta(config))
+  if (has_null_rope_theta(config))
     for (auto& layer : model.layers) layer.rope = -1;
   else
     model.ropes = {read_llama_rope(model, config, defaults)};
@@ -196,7 +196,7 @@ void read_lfm2(ModelConfig& model, const ConfigReader& config) {
     model.d_mlp = (static_cast<std::int64_t>(adjusted) + unit - 1) / unit * unit;
   }
   if (config.has_value("layer_types")) {
-    read_mixers_of_layers(model, config, "conv", Mixer::short_convolution);
+    read_layer_mixers(model, config, "conv", Mixer::short_convolution);
   } else if (config.has_value("full_attn_idxs")) {
     const auto attention = config.integers("full_attn_idxs");
     for (std::int64_t i = 0; i < model.n_layers; ++i)

@@ -21,7 +21,7 @@ void read_olmo2_without_rope(ModelConfig& model, const ConfigReader& config) {
   model.names.post_mlp_norm = "post_feedforward_layernorm";
 }
 
-// Defaults match transformers; GPT-2 has its own names for some keys.
+// Reads the sizes of GPT-2, some under keys of its own. Defaults match transformers.
 void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
       read_layer_count(config, 12, config.has_value("n_layer") ? "n_layer" : "num_hidden_layers");

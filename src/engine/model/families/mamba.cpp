@@ -11,8 +11,8 @@ namespace qkscope {
 namespace {
 
 // Checks the sizes of Mamba 2 and sets its tensor names, which start with `module`.
-void set_mamba2(ModelConfig& model, const ConfigReader& config, MixerConfig mixer,
-                const std::string& module) {
+void set_mamba2_config(ModelConfig& model, const ConfigReader& config, MixerConfig mixer,
+                       const std::string& module) {
   constexpr std::int64_t kMostStates = 65536;
   mixer.kind = Mixer::mamba2;
   mixer.norm_eps = model.norm_eps;
@@ -34,7 +34,7 @@ void set_mamba2(ModelConfig& model, const ConfigReader& config, MixerConfig mixe
 }
 
 // Reads time_step_limit, a pair of numbers. The upper limit may be infinite.
-void read_rate_limits(MixerConfig& mixer, const ConfigReader& config) {
+void read_time_step_limits(MixerConfig& mixer, const ConfigReader& config) {
   const char* const key = "time_step_limit";
   if (!config.has_value(key)) return;
   const Json& limits = config.at(key);
@@ -49,7 +49,8 @@ void read_rate_limits(MixerConfig& mixer, const ConfigReader& config) {
 }
 
 // Reads the Mamba 2 keys of Falcon-H1 and Granite 4. `width` is the total width of all heads.
-MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, std::int64_t width) {
+MixerConfig read_mamba2_config(const ModelConfig& model, const ConfigReader& config,
+                               std::int64_t width) {
   if (model.activation != Activation::silu)
     config.fail("hidden_act", "silu, the activation of the convolution");
   const bool proj_bias = config.flag("mamba_proj_bias", false);
@@ -68,7 +69,7 @@ MixerConfig read_mamba2(const ModelConfig& model, const ConfigReader& config, st
   const auto d_head = given ? config.positive_integer("mamba_d_head") : mixer.d_value;
   if (d_head != mixer.d_value || (!given && config.string("mamba_d_head", "auto") != "auto"))
     config.fail("mamba_d_head", fmt::format("auto or {}", mixer.d_value));
-  read_rate_limits(mixer, config);
+  read_time_step_limits(mixer, config);
   return mixer;
 }
 
@@ -118,7 +119,7 @@ void read_nemotron_experts(ModelConfig& model, const ConfigReader& config) {
   model.experts.shared_d_mlp = config.positive_integer("moe_shared_expert_intermediate_size", 7688);
 }
 
-void name_nemotron_tensors(TensorNames& names) {
+void set_nemotron_tensor_names(TensorNames& names) {
   names.embedding = "embeddings";
   names.final_norm = "norm_f";
   names.input_norm = names.mlp_norm = "norm";
@@ -140,7 +141,7 @@ void read_nemotron_mamba2(ModelConfig& model, const ConfigReader& config) {
     return config.has_value(older) ? older : key;
   };
   const bool bias = config.flag("use_bias", false);
-  set_mamba2(
+  set_mamba2_config(
       model, config,
       {.key_heads = config.positive_integer(either("n_groups", "mamba_n_groups"), 8),
        .value_heads = config.positive_integer("mamba_num_heads", 128),
@@ -189,10 +190,10 @@ void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
   const bool expands = config.contains_key("mamba_d_ssm") && !config.has_value("mamba_d_ssm");
   const auto width = expands ? config.positive_integer("mamba_expand", 2) * model.d_model
                              : config.positive_integer("mamba_d_ssm", 1024);
-  auto mixer = read_mamba2(model, config, width);
+  auto mixer = read_mamba2_config(model, config, width);
   mixer.gate_before_norm = !config.flag("mamba_norm_before_gate", true);
   mixer.output_bias = config.flag("projectors_bias", false);
-  set_mamba2(model, config, mixer, "mamba");
+  set_mamba2_config(model, config, mixer, "mamba");
   if (!config.flag("mamba_rms_norm", false)) names.mixer.front().norm = "";
   for (auto& layer : model.layers) {
     layer.mixer = Mixer::mamba2;
@@ -209,13 +210,13 @@ void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
     for (auto& layer : model.layers) layer.rope = -1;
   }
   const char* const types = config.has_value("layer_types") ? "layer_types" : "layers_block_type";
-  read_mixers_of_layers(model, config, "linear_attention", Mixer::mamba2, types);
+  read_layer_mixers(model, config, "linear_attention", Mixer::mamba2, types);
   auto& names = model.names;
   names.gate_up = "shared_mlp.input_linear";
   names.down = "shared_mlp.output_linear";
   const auto width = config.positive_integer("mamba_expand", 2) * model.d_model;
   if (std::ranges::any_of(model.layers, &LayerConfig::has_state))
-    set_mamba2(model, config, read_mamba2(model, config, width), "mamba");
+    set_mamba2_config(model, config, read_mamba2_config(model, config, width), "mamba");
   const auto shared = config.positive_integer("shared_intermediate_size", 1024);
   names.experts = {{}, {.dense = "mlp"}};  // Hugging Face and GGUF names of models without experts
   if (config.non_negative_integer("num_local_experts", 8) > 0) {
@@ -250,7 +251,7 @@ void read_nemotron_h(ModelConfig& model, const ConfigReader& config) {
                          : Activation::relu2;
   model.tied = false;
   model.mlp_bias = config.flag("mlp_bias", false);
-  name_nemotron_tensors(model.names);
+  set_nemotron_tensor_names(model.names);
   for (std::size_t i = 0; i < types.size(); ++i) {
     auto& layer = model.layers[i];
     set_mixer(layer, types[i] == '*'   ? Mixer::attention

@@ -26,7 +26,7 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
     if (uses_rope[i] == 0) model.layers[i].rope = -1;
 }
 
-// Without layer_types, only NoPE layers have a sliding window, if use_sliding_window is set.
+// Reads windows of SmolLM3: from layer_types, else on NoPE layers if use_sliding_window is set.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides =
       config.flag("use_sliding_window", false) && config.has_value("sliding_window");
@@ -43,7 +43,7 @@ void remove_rope_of_full_layers(ModelConfig& model) {
 }
 
 // Layers with RoPE use chunked attention, unless layer_types says otherwise.
-void read_chunks(ModelConfig& model, const ConfigReader& config) {
+void read_chunked_attention(ModelConfig& model, const ConfigReader& config) {
   const bool listed = config.has_value("layer_types");
   const auto types = listed ? config.strings("layer_types") : std::vector<std::string>();
   if (listed && types.size() < model.layers.size())
@@ -164,8 +164,8 @@ void read_llama4(ModelConfig& model, const ConfigReader& config) {
     read_nope_interval(model, config);
   else
     read_nope_layers(model, config);
-  read_chunks(model, config);
-  // The first files say 4 instead of true.
+  read_chunked_attention(model, config);
+  // The first published config.json files have the value 4 instead of true.
   const char* const tuning = "attn_temperature_tuning";
   if (config.has_value(tuning) && config.at(tuning).is_number()
           ? config.non_negative_integer(tuning, 1) > 0

@@ -69,7 +69,7 @@ void ActivationCopier::gather_selected(const DeviceView& view, const SelectedInd
 }
 
 void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndices& selected,
-                                    Show show) {
+                                    HostReader show) {
   const bool native = selected.native_type && selected.empty();
   const auto dtype = native ? view.dtype : DType::f32;
   const auto shape = selected_shape(view, selected);

@@ -33,12 +33,12 @@ struct SelectedIndices {
 
 class ActivationCopier {
  public:
-  using Show = std::function<void(ConstTensorView)>;
+  using HostReader = std::function<void(ConstTensorView)>;
 
   explicit ActivationCopier(cudaStream_t compute);
 
   // Copies the selected part to the host and passes it to `show` on arrival, in call order.
-  void copy_to_host(const DeviceView& view, const SelectedIndices& selected, Show show);
+  void copy_to_host(const DeviceView& view, const SelectedIndices& selected, HostReader show);
   void deliver_copies() { transfers_.deliver_all(); }
   void discard_all() { transfers_.discard_all(); }  // waits for the copies and discards them
 

@@ -161,7 +161,7 @@ class WeightUploader {
         {matrix.out(), row_bytes},
         [&](std::byte* host, std::int64_t begin, std::int64_t count) {
           parallel_for_ranges(count, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
-            widen_rows(
+            rows_to_float32(
                 matrix,
                 {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
                 reinterpret_cast<float*>(host) + first * matrix.in());
