@@ -31,7 +31,7 @@ void check_size(const ModelConfig& model, const std::vector<HeadReader>& readers
         readers.size() / 2, format_bytes(bytes));
 }
 
-// Returns the tokens of the pairs by position: texts, or ids if there is no readable tokenizer.
+// Returns the text of the token at each position in `pairs`, or its id if no tokenizer is readable.
 std::map<std::int64_t, std::string> token_texts(const Model& model,
                                                 const std::vector<std::int32_t>& tokens,
                                                 const std::vector<ScorePair>& pairs) {
@@ -49,8 +49,8 @@ std::map<std::int64_t, std::string> token_texts(const Model& model,
   return texts;
 }
 
-// Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
-// positions outside the text. `what` names the option in messages.
+// Converts negative positions, which count from the end of the text, sorts and removes duplicates.
+// Throws a bad-input error for positions outside the text. `what` names the option in messages.
 std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
                                             std::int64_t length, const char* what) {
   std::set<std::int64_t> resolved;

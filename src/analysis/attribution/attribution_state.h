@@ -1,6 +1,6 @@
-// Attributed scores of one text: components of the residual stream at chosen positions, each
-// projected to the queries and keys of the heads that read it, so that it needs (rows, d_head)
-// values instead of (rows, d_model), and the two forward passes that compute them.
+// Score attribution of one text. Two forward passes split queries and keys at chosen positions into
+// components of the residual stream. Each component is projected to the heads that read it, so it
+// takes (rows, d_head) values instead of (rows, d_model).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace qkscope {
 
-// Queries or keys of one head at selected positions, split into components.
+// Queries or keys of one head at selected positions, split into residual-stream components.
 struct SplitVectors {
   std::vector<std::string> labels;      // (components)
   std::vector<std::int64_t> positions;  // (rows) ascending
@@ -31,12 +31,12 @@ struct SplitVectors {
   Tensor rotated;                       // (rows, d_head) whole vectors of the pass, after RoPE
 
   std::int64_t components() const { return std::ssize(labels); }
-  // Index of a position among the rows.
+  // Returns the row that holds a token position.
   std::int64_t row_at_position(std::int64_t position) const;
   Matrix split(std::int64_t row) const;  // (components, d_head)
 };
 
-// Returns the sum of each row, shape (rows), or the sum of each column, shape (cols).
+// Row sums, shape (rows), and column sums, shape (cols), of a matrix.
 std::vector<double> row_sums(const Matrix& matrix);
 std::vector<double> column_sums(const Matrix& matrix);
 
@@ -58,7 +58,7 @@ class HeadDecomposition {
   double score(std::int64_t i, std::int64_t j) const;
   // Shape (q components, k components): contributions to the score of query row i and key row j.
   Matrix contributions(std::int64_t i, std::int64_t j) const;
-  // Components after RoPE, shape (components, d_head). Queries include the softmax scale.
+  // Components of query or key row i after RoPE: (components, d_head). Queries are softmax-scaled.
   Matrix scaled_queries(std::int64_t i) const;
   Matrix rotated_keys(std::int64_t j) const;
   // Softmax of a query's scores, shape (keys up to the query), with soft cap, window and sink.
@@ -207,14 +207,14 @@ using ChooseKeys =
 // Parses AttributionOptions::keys for a text of `length` tokens.
 ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length);
 
-// First pass: runs the model up to the last head and calls `choose` for every head and ascending
-// query. Returns the chosen pairs with their attention; score, residual and magnitude are 0.
+// First pass of score attribution: runs the model up to the last head and calls `choose` for every
+// head and ascending query. Returns the chosen (query, key) pairs with their attention only.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,
                                     const ChooseKeys& choose);
 
-// Second pass: splits the queries and keys of each head's pairs into components. With
+// Second pass of score attribution: splits the queries and keys of each head's pairs. With
 // options.values, splits all keys up to the last query, not only the keys of the pairs.
 std::vector<HeadDecomposition> split_heads(const Model& model,
                                            const std::vector<std::int32_t>& tokens,
@@ -226,7 +226,7 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
 // that does not run on text, or a duplicate.
 void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model);
 
-// Returns the name, or the last part of the model's folder if the name is empty.
+// Returns `name`, or the last component of the model's folder path if `name` is empty.
 std::string model_label(const std::string& name, const Model& model);
 
 }  // namespace qkscope

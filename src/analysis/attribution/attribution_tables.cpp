@@ -1,4 +1,4 @@
-// Tables of attributed scores, and of head composition: mean contributions to sampled scores.
+// Tables of score attribution, and of head composition (mean contributions to sampled scores).
 #include <cmath>
 #include <cstdlib>
 #include <numbers>
@@ -36,9 +36,9 @@ std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
   }
 }
 
-// Calls body(names, query vector, key vector) once for the full vectors of a query-key pair, or
-// with `components` once for each of the `top` largest products of a query component and a key
-// component. The rows of q and k (components, d_head) sum to the full vectors.
+// Calls body(names, query vector, key vector) for the full vectors of a query-key pair. If
+// `components` is set, calls it for the `top` largest products of a query and a key component
+// instead. The rows of q and k (components, d_head) sum to the full vectors.
 template <typename Body>
 void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
                           bool components, std::int64_t top, Body body) {
@@ -50,7 +50,7 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
   }
 }
 
-// Adds a row that starts with the cells identifying the score of `pair`, followed by `more`.
+// Adds a row: the cells that identify the (query, key) pair number `pair`, followed by `more`.
 void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
   const auto& p = state.pairs[pair];
   Cells cells = {
@@ -60,8 +60,8 @@ void add_pair_row(Table& table, const State& state, std::size_t pair, const Cell
   table.add(std::move(cells));
 }
 
-// Builds a table of scores with more `columns`, as in empty_table(), by calling body(table, pair)
-// for every (query, key) pair of an attribution.
+// Builds a table in which body(table, pair) adds the rows of each (query, key) pair. `columns` are
+// appended to the columns that identify the pair, in the syntax of empty_table().
 template <typename Body>
 Table make_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {
@@ -85,13 +85,13 @@ std::vector<double> weighted_values(const std::vector<double>& attention, const 
   return sum;
 }
 
-// Attention of one query after removing one component, and the relative change of the head output.
+// Attention of one query after ablating one component, and the relative change of the head output.
 struct RemovalEffect {
   std::vector<double> attention;  // (keys)
   double output_change = 0;
 };
 
-// Returns the effect of removing each component of the query, then of each component of its keys.
+// Returns the effects of ablating each component of the query, then each component of the keys.
 std::vector<RemovalEffect> row_effects(const HeadDecomposition& head, std::int64_t query) {
   const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
   const auto whole = column_sums(q);
@@ -119,8 +119,8 @@ std::vector<RemovalEffect> row_effects(const HeadDecomposition& head, std::int64
   return effects;
 }
 
-// Mean contributions to the sampled scores of one head. The values are ordered: all component
-// pairs, then all components of the query, then all components of the key.
+// Mean contribution of each component to the sampled scores of one head. Order of the values:
+// component pairs, components of the query, components of the key.
 class HeadComposition {
  public:
   // Adds the sampled scores of one text.
@@ -161,8 +161,8 @@ class HeadComposition {
     }
   }
 
-  // Adds a row for every component, and for every component pair, or for the `top` pairs that
-  // explain the most variance plus one row with the sum of the remaining pairs.
+  // Adds a row for every component and every component pair. With `top` > 0, adds only the `top`
+  // pairs that explain the most variance, and one row with the sum of the other pairs.
   void add_rows(Composition& tables, const std::string& label, AttentionHead head,
                 std::int64_t top) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(tables.components, label, head, i);
@@ -219,7 +219,7 @@ std::int64_t sample_key(std::span<const float> attention, bool uniform, Random& 
   return std::min(drawn - sums.begin(), std::ssize(sums) - 1);
 }
 
-// Samples (query, key) pairs of text number `text`. All heads share queries, but draw own keys.
+// Samples (query, key) pairs of one text. Heads share the queries, but each draws its own keys.
 std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<std::int32_t>& ids,
                                           const CompositionOptions& options, std::int64_t text,
                                           std::int64_t samples) {

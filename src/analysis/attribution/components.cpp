@@ -268,7 +268,7 @@ class ComponentCollector : public Observer {
         reader.add_bias(apply_linear(reader.copy_columns(bias), {reader.matrix.view()}));
   }
 
-  // post: (rows, chosen experts, d_expert)
+  // `post`: activations of the chosen experts, shape (rows, experts per token, d_expert).
   void add_experts(std::int64_t layer, ConstTensorView post) {
     const auto& weights = weights_.layers[as_index(layer)];
     QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
@@ -300,7 +300,7 @@ class ComponentCollector : public Observer {
     reader.add(label + "_error", std::move(part));
   }
 
-  // Shape (rows, 1). Scale of the attention output: residual multiplier over post-norm scale.
+  // Shape (rows, 1). Factor of each attention output row: residual multiplier / post-norm scale.
   Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const {
     Tensor factors = constant_column(z.dim(0), model_.residual_scale);
     if (layer.post_attention_norm.empty()) return factors;

@@ -1,5 +1,5 @@
-// Figures of attention: patterns during training, by distance and outlier channels of keys, from
-// statistics that cover every token; and score attribution with the composition of heads.
+// Figures of attention during training, attention by distance and outlier channels of keys, from
+// statistics over all tokens. Figures of score attribution and of head composition.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -72,7 +72,7 @@ struct ScoreRows {
   std::vector<std::size_t> rows;
 };
 
-// Groups the rows of the first run by score, in order of appearance; at most kShownScores scores.
+// Groups table rows of the first run by (query, key) pair, in order; at most kShownScores pairs.
 std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;
@@ -99,7 +99,7 @@ void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
   ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
 }
 
-// One axis of a contribution matrix: components with the largest sums, then their "sum".
+// One axis of a contribution matrix: the components with the largest contributions, then "sum".
 struct MatrixAxis {
   std::vector<std::size_t> rows;               // of attribution_components, one per component
   std::map<std::string, std::int64_t> places;  // by component
@@ -125,7 +125,7 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
   return axis;
 }
 
-// Coordinates of a component in the graph: x is the layer, y the head; MLPs are below all heads.
+// Coordinates in the head composition graph: x is the layer, y the head; MLPs are below all heads.
 struct GraphCoordinates {
   double x = -1;
   double y = -1;
@@ -140,7 +140,7 @@ GraphCoordinates graph_coordinates(const std::string& component) {
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
 }
 
-// Returns the three heads and three other components that explain the most variance in any run.
+// Returns the three heads and three other components that explain most score variance in any run.
 std::vector<std::string> largest_shares(const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {

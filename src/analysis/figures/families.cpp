@@ -1,4 +1,4 @@
-// Comparison of model families, and of benchmark scores with the loss of plasticity.
+// Figures that compare model families, and benchmark scores with the drop in plasticity.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -31,7 +31,7 @@ struct ModelFamilyHeads {
   }
 };
 
-// Families in the order of their first run.
+// Groups heads by model family, in the order of each family's first run.
 std::vector<ModelFamilyHeads> group_runs_by_family(const AnalysisResults& results) {
   std::vector<ModelFamilyHeads> families;
   std::vector<std::size_t> of_run;
@@ -58,7 +58,7 @@ ModelFamilyHeads join_families(const std::vector<ModelFamilyHeads>& families) {
   return all;
 }
 
-// Names the five heads farthest from the medians within the axis range; "" for all other heads.
+// Labels the five heads within the axis range farthest from the medians; "" for all other heads.
 std::vector<std::string> family_head_names(const AnalysisResults& results,
                                            const ModelFamilyHeads& points) {
   const ResultFrame& rotated = results.frame("rotated");
@@ -111,7 +111,7 @@ struct BenchmarkScores {
   std::map<std::size_t, double> of_run;
 };
 
-// Reads the scores of runs that have a plasticity drop; needs kMinRuns such runs per benchmark.
+// Reads the benchmark scores of runs with a plasticity drop. Skips benchmarks with < kMinRuns runs.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
@@ -161,7 +161,7 @@ std::string score_title(const BenchmarkScores& set, double r) {
                              std::tanh(std::atanh(r) + half));
 }
 
-// One row per run and panel.
+// Points of benchmark scatter plots: one row per run and panel.
 struct ScorePoints {
   Table table;
   std::vector<std::string> titles;    // one per panel

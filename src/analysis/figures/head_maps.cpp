@@ -1,5 +1,5 @@
-// Heat maps of one model with a cell per head, and queries and keys of single heads as points
-// shaded by position: collages on two axes, and every plane of the orthogonal complement of one
+// Heat maps with one cell per head, and scatter plots of the queries and keys of single heads
+// shaded by position: collages of many heads, and all planes of the orthogonal complement of one
 // head.
 #include <algorithm>
 #include <cmath>
@@ -87,7 +87,7 @@ class MapLayout {
   static constexpr double kLeft = 0.42;   // inches
   static constexpr double kTitle = 0.14;  // inches for the name of the model
 
-  // Returns commands for a marker above each layer, and `name` at fraction `x` of the map.
+  // Returns commands that mark the layers above the map and write `name` at fraction `x` of it.
   std::string layer_marks(const std::set<std::int64_t>& layers, const char* name, double x,
                           int point_type, const char* colour) const {
     std::string text;
@@ -112,7 +112,7 @@ class MapLayout {
   std::set<std::int64_t> sliding_;
 };
 
-// Cells have a thin border, so that a pale head differs from a head that was not captured.
+// A thin border distinguishes a head with a pale colour from a head that was not captured.
 std::string plot_map_cells(const std::string& x, const std::string& colour) {
   return fmt::format(
       "data using ({}):2:($1 - 0.5):($1 + 0.5):($2 - 0.5):($2 + 0.5){} with boxxyerror fillstyle "
@@ -122,8 +122,8 @@ std::string plot_map_cells(const std::string& x, const std::string& colour) {
 
 constexpr double kColourBar = 0.62;  // inches beside the map for the colour bar
 
-// Returns the palette and the range of a head map by an entry of `scales`. The gnuplot script
-// multiplies values by `factor`.
+// Returns gnuplot commands for palette and colour range. `scale` is an entry of the YAML key
+// `scales`; the gnuplot script multiplies values by `factor`.
 std::string map_colours(const Json& scale, const std::vector<double>& values, double factor) {
   const bool around_zero = scale.at("around_zero");
   double top = 1;
@@ -179,8 +179,8 @@ std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& 
 
 using PanelRow = std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
 
-// Returns the CSV of points shaded by position (position / largest position). `panel_column`: name
-// of the column that holds the panel number.
+// Returns the CSV of scatter points; their shade is position / largest position. `panel_column`:
+// name of the column that holds the panel number.
 Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
                     const std::vector<PanelRow>& rows, const std::string& panel_column,
                     const std::string& x, const std::string& y) {
@@ -377,7 +377,7 @@ Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
   if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
     return empty_figure("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
   const ResultFrame& planes = results.frame("head_planes");
-  // The head selected by the user, or else the first head in the table, of the last run.
+  // Use the head that the user selected, else the first head of the last run in the table.
   std::optional<HeadOfRun> head;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
     const auto here = planes.head(row);

@@ -127,7 +127,7 @@ Table mean_table(const AnalysisResults& results, const ValuesByRunAndColumn& cel
   return table;
 }
 
-// Mean over the heads in each tenth of the depth.
+// Returns the mean of a column over the heads in each tenth of the model depth.
 Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame(kind.tables.front());
   const auto& values = frame.real_column(kind.text("column"));

@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kMeanLine = -1;   // value of the column "line" for the mean over heads
 constexpr std::size_t kMostPoints = 48;  // points of a head's line
 
-// Shape (rows of head_profile): bin number on a grid shared by all heads of a group. If heads have
-// different bins, the shared bins are as wide as the widest one.
+// Returns the bin number of each row of head_profile on a grid that all heads of a panel share. If
+// heads have different bins, the shared bins are as wide as the widest one.
 std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFrame& frame) {
   auto numbers = frame.integer_column(frame.has("bin") ? "bin" : "q_bucket");
   if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;
@@ -40,7 +40,7 @@ std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFra
   return numbers;
 }
 
-// Data of the figure: first the mean line of each head group, then one line per head.
+// CSV of plasticity profiles: first the mean line of each panel, then one line per head.
 struct ProfileTable {
   const AnalysisResults& results;
   const ResultFrame& frame;  // head_profile
@@ -48,7 +48,7 @@ struct ProfileTable {
   Table table = empty_table(
       "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
       "integer layer, integer head, text model, text attention");
-  // (groups): rows of the heads' lines, inclusive
+  // Shape (groups of heads): first and last row of the lines of single heads.
   std::vector<std::size_t> first = std::vector<std::size_t>(groups.groups.size());
   std::vector<std::size_t> last = first;
   bool band = false;        // standard errors are known
@@ -58,7 +58,7 @@ struct ProfileTable {
     return !std::isnan(frame.real_column("position")[row]) &&
            !std::isnan(frame.real_column("ap")[row]);
   }
-  // Adds a point with the means over `rows` of head_profile.
+  // Adds a point to a line: means over the given `rows` of head_profile.
   void add(std::size_t group, std::int64_t line, const std::vector<std::size_t>& rows,
            std::int64_t layer = -1, std::int64_t head = -1) {
     const auto mean = [&](const std::string& column) {
@@ -115,7 +115,7 @@ struct PairMean {
 };
 using CellIndex = std::array<std::int64_t, 3>;  // group, column, row
 
-// One axis of a heat map of pairs. Bin i of a group starts at (i + shift) * width.
+// Axis of a heat map over pairs of keys. Bin i of a panel starts at (i + shift) * width.
 struct PairAxis {
   std::string column;              // of the CSV: COLUMN_low and COLUMN_high
   std::vector<std::int64_t> bins;  // (rows of the result table)
@@ -127,7 +127,7 @@ struct PairAxis {
   double edge(std::int64_t group, std::int64_t bin) const {
     return (static_cast<double>(bin) + shift) * width[as_index(group)];
   }
-  // Returns where a value lies in a picture whose axis runs from `first` to `last`.
+  // Returns the coordinate of `value` in a picture whose axis runs from `first` to `last`.
   double place(std::int64_t group, double value, double first, double last) const {
     const auto i = as_index(group);
     return first + (last - first) * (value - low[i]) / (high[i] - low[i]);
@@ -158,7 +158,7 @@ PairAxis distance_axis(const PanelGroups& groups, const ResultFrame& frame,
   return axis;
 }
 
-// The cells of all panels, with one panel per head group.
+// Cells of heat maps over pairs of keys, with one panel per group of heads.
 struct PairMap {
   PanelGroups groups;
   PairAxis x;
@@ -182,7 +182,7 @@ struct PairMap {
   }
 };
 
-// Adds the rows and tooltips of the cells. `where` of the figure says which pairs a cell holds.
+// Adds rows and tooltips of heat map cells. The YAML key `where` describes the pairs in a cell.
 void add_pair_cells(const AnalysisResults& results, const FigureKind& kind, const PairMap& map,
                     const PanelGrid& grid, Figure& figure) {
   const auto& [groups, x, y, cells] = map;
@@ -292,7 +292,7 @@ Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
               {"k_bucket", frame.integer_column("k_bucket"), ones, -0.5, 4, {}, {}},
               {"q_bucket", frame.integer_column("q_bucket"), ones, -0.5, 4, {}, {}}};
   map.pool(frame, "ap_bucket");
-  // Both axes have the same range, so that causal cells lie above the diagonal.
+  // Use the same range for both axes, so that query bucket = key bucket is the diagonal.
   std::vector<double> low(ones.size(), 1e9);
   std::vector<double> high(ones.size(), 0);
   for (const auto& [place, mean] : map.cells) {

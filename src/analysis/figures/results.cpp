@@ -28,7 +28,7 @@ std::string_view last_path_component(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
-// "org/name" names a repository on the Hub, not a path.
+// Returns false for "org/name", which names a repository on the Hub.
 bool looks_like_a_path(std::string_view text) {
   for (const char* start : {"/", "./", "../", "~/"})
     if (text.starts_with(start)) return true;
@@ -93,7 +93,7 @@ void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   }
 }
 
-// Keeps the rows whose text column has this value. A table without the column stays as it is.
+// Keeps the rows with `value` in a text column. Returns a table without the column unchanged.
 Table filter_rows(Table table, const char* column, const std::string& value) {
   const auto* texts = table.find(column);
   if (value.empty() || !texts || texts->type != Table::Type::text) return table;
@@ -114,7 +114,7 @@ Table filter_rows(Table table, const char* column, const std::string& value) {
   return Table(std::move(columns));
 }
 
-// Distance of each value from the median, in units of the interquartile range.
+// Signed distance of each value from the median, in units of the interquartile range.
 std::vector<double> robust_scores(const std::vector<double>& values) {
   const double middle = quantile_of(values, 0.5);
   const double spread = quantile_of(values, 0.75) - quantile_of(values, 0.25);
@@ -214,7 +214,7 @@ AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
                            "key_channels", "geometry", "attribution", "composition_components"}) {
     if (!has(name)) continue;
     any = true;
-    // The first table that has rows lists all runs, because all tables of a sweep share them.
+    // All tables of a sweep have the same runs, so the first table with rows lists them all.
     collect_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
     if (!runs_.empty()) break;
   }

@@ -76,7 +76,7 @@ class ResultFrame {
   }
 
   std::size_t rows() const { return run_.size(); }
-  // (rows): index into AnalysisResults::runs
+  // Run of each row, as an index into AnalysisResults::runs().
   const std::vector<std::size_t>& run_indices() const { return run_; }
   bool has(std::string_view column) const { return table_.find(column) != nullptr; }
 
@@ -134,7 +134,7 @@ struct ConfidenceInterval {
 
 class AnalysisResults {
  public:
-  // Opens a folder of `qkscope analyze` or `qkscope sweep`; a bad-input error without a table.
+  // Opens an output folder of `qkscope analyze` or `sweep`; a bad-input error if it has no table.
   explicit AnalysisResults(std::string folder, DrawOptions choices = {});
 
   const std::string& folder() const { return folder_; }
@@ -150,10 +150,10 @@ class AnalysisResults {
   // Entries of runs.json that have no rows in any table.
   const std::vector<Json>& runs_without_rows() const { return runs_without_rows_; }
   bool has(const std::string& table) const;
-  // Reads a table, which must exist, on first use; keeps heads that DrawOptions::attention selects.
+  // Reads an existing table on first use; keeps heads of the kind in DrawOptions::attention.
   const ResultFrame& frame(const std::string& table) const;
 
-  // Returns the 95 % interval of a mean over heads ("all", "rope" or "nope"), NaN if unknown.
+  // Returns the 95 % confidence interval of a mean over heads ("all", "rope" or "nope"), or NaN.
   ConfidenceInterval confidence_interval(std::size_t run, const std::string& quantity,
                                          const std::string& heads = "all") const;
 
@@ -171,12 +171,12 @@ class AnalysisResults {
   std::string sweep_name_;
   std::vector<Json> runs_without_rows_;
   std::vector<ResultRun> runs_;
-  // By run, quantity and heads.
+  // Confidence intervals by run, quantity and group of heads.
   std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval> intervals_;
   mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
 
-// Heads that a panel may average: of one run and attention kind, which cover equal ranges of keys.
+// Heads of one run that a panel averages: equal attention kind and equal ranges of visible keys.
 struct PanelGroup {
   std::size_t run = 0;
   std::string attention;  // empty: the run has only one kind
@@ -193,7 +193,7 @@ struct PanelGroups {
   std::string attention_kinds_note() const;
 };
 
-// Name of the standard error over texts in head_profile: "se", "stderr" in older results, or "".
+// Column of head_profile with the standard error over texts: "se", formerly "stderr"; or "".
 std::string profile_error_column(const ResultFrame& profile);
 
 // Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.
@@ -201,7 +201,7 @@ std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute_values(std::vector<double> values);
 
-// Returns the largest value of a column in each group of heads (1 without values), an axis limit.
+// Returns an axis limit per group of heads: the largest value of the column, 1 without values.
 std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
                                            const std::string& column);
 

@@ -25,7 +25,7 @@ struct Phase {
   std::vector<std::string> lines = {};  // the name, broken at spaces
 };
 
-// Returns the phases of training. Names are broken into lines that fit an axis of this width.
+// Returns the training phases. Phase names are broken into lines that fit an axis of this width.
 std::vector<Phase> training_phases_of_runs(const AnalysisResults& results, double inches) {
   std::vector<Phase> phases;
   const auto& runs = results.runs();
@@ -60,8 +60,8 @@ std::string run_titles(const AnalysisResults& results, int step) {
   return tics;
 }
 
-// Returns commands for a horizontal axis with run i at x = i: range, dashed lines between phases,
-// and optionally run titles below (`labels`) and phase names above (`phase_labels`).
+// Returns gnuplot commands for a horizontal axis with run i at x = i: range, dashed lines between
+// phases, and optionally run titles below (`labels`) and phase names above (`phase_labels`).
 std::string run_axis(const AnalysisResults& results, double inches, bool labels,
                      bool phase_labels) {
   const auto& runs = results.runs();
@@ -117,7 +117,7 @@ std::string multiply_expression(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
-// Draws a vertical line from `low` to `high`; gnuplot's error bars leave a gap around the point.
+// Plots a line from `low` to `high` as a vector: gnuplot's error bars leave a gap around the point.
 std::string plot_range(const std::string& x, const std::string& low, const std::string& high,
                        double scale, const std::string& look) {
   return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x,

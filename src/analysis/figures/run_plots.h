@@ -1,5 +1,5 @@
-// Plots over the runs of a sweep: the CSV with one row per run, how its columns are drawn, and
-// panels that share an axis of runs with labels and phases.
+// Plots over the runs of a sweep: a CSV with one row per run, plot commands for its columns, and
+// panels that share an axis of runs.
 #pragma once
 
 #include <string>
@@ -32,11 +32,11 @@ struct PlotSeries {
   std::string bar_high = {};
 };
 
-// Plots lines with points, bands (whiskers for a single run) and error bars against the run, which
-// is column 1. Values are multiplied by `scale`. `below`: plot commands drawn below the series.
+// Returns plot commands for lines with points, bands (whiskers for a single run) and error bars
+// over the runs (CSV column 1). `scale`: factor of the values; `below`: plot commands drawn first.
 std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale = 1,
                         const std::string& below = "");
-// Plots points with whiskers, with series side by side and no lines between runs.
+// Returns plot commands for points with whiskers: series side by side, no lines between runs.
 std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 1,
                           const std::string& below = "");
 
@@ -79,17 +79,17 @@ class TrajectoryTable {
 
   // Adds a column with one number per run and returns its 1-based index.
   int add(const std::string& name, std::vector<double> values);
-  // Adds such a column and returns the series that shows it as a line without a band.
+  // Adds a column with one number per run and returns the series that plots it without a band.
   PlotSeries add_line(const std::string& name, std::vector<double> values, LegendEntry look);
-  // Adds the columns of a measure and returns their series: NAME_mean and NAME_std, or NAME_median,
-  // NAME_q25, NAME_q75 and NAME_mean; NAME_heads; NAME_low and NAME_high if the interval is known.
+  // Adds the columns of a measure and returns its series. Columns: NAME_mean and NAME_std, or
+  // NAME_median, NAME_q25, NAME_q75, NAME_mean; NAME_heads; NAME_low and NAME_high if known.
   PlotSeries add_measure(const TrajectoryMeasure& measure, const RunGroups& groups);
 
   // Returns a sentence about the error bars for the caption, or "" if there are no error bars.
   std::string error_bars_note() const;
 
-  // Completes a figure that has a title and a caption: draws the panels and sets the data. A single
-  // column of panels fits a column of a paper; several columns span the page.
+  // Draws the panels of a figure that has a title and a caption, and sets its data. A single column
+  // of panels fits a column of a paper; several columns span the page.
   Figure draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
               const TrajectoryLayout& layout) const;
 

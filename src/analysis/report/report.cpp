@@ -49,7 +49,7 @@ struct ReportResults {
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
 constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
-// Returns an array of rows, column names first, or null above kMostTableCells. NaN becomes null.
+// Returns table rows as JSON, column names first; null above kMostTableCells. NaN becomes null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   std::vector<Json> rows(1 + static_cast<std::size_t>(table.rows()), Json::array());
@@ -97,7 +97,7 @@ Json figures_json(const std::vector<Figure>& figures, const std::string& picture
   return list;
 }
 
-// Returns the metadata of all runs, runs with rows first: heads refer to runs by index.
+// Returns the metadata of all runs. Runs with table rows come first: heads refer to them by index.
 Json runs_json(const AnalysisResults& results) {
   Json runs = Json::array();
   for (const auto& run : results.runs()) {
@@ -127,7 +127,7 @@ Json results_json(const ReportResults& part, const ReportHeadData& heads) {
           {"heads", heads.json}};
 }
 
-// Returns the HTML of the report. If `other` is not null, it must pass check_same_heads().
+// Returns the HTML of the report. `other` (or null) is compared; it must pass check_same_heads().
 std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
@@ -219,7 +219,7 @@ std::vector<std::string> files_of_figure(const std::string& figure, const DrawOp
   return files;
 }
 
-// Returns everything the figures depend on: program version, options and checksums of input files.
+// Returns what the figures depend on as JSON: program version, options, checksums of input files.
 Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
   for (const auto& name : entry_names(options.results))
@@ -237,7 +237,7 @@ Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) 
           {"attention", options.attention}, {"files", files}};
 }
 
-// Returns the earlier result if all its files exist in options.out and were drawn from `inputs`.
+// Returns the record of an earlier drawing from the same `inputs` if all its files still exist.
 std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
   if (!path_exists(drawing_record_path(options))) return std::nullopt;
   try {

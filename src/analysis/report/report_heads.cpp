@@ -25,7 +25,7 @@ static_assert(std::endian::native == std::endian::little, "the page reads little
 // Tables that have at least one row for every analysed head.
 const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "geometry"};
 
-// Index of all heads in the tables, sorted by run, layer and head.
+// Maps each head in the tables to its index in the order of run, layer and head number.
 class HeadIndex {
  public:
   explicit HeadIndex(const AnalysisResults& results) {
@@ -49,7 +49,7 @@ class HeadIndex {
         body(row, found->second);
   }
 
-  // Shape (heads): the rows of each head.
+  // Returns the table rows of each head, shape (heads).
   std::vector<std::vector<std::size_t>> rows_by_head(const ResultFrame& frame) const {
     std::vector<std::vector<std::size_t>> rows(size());
     for_each_head_row(frame,
@@ -163,7 +163,7 @@ struct PackedPoints {
   std::vector<std::uint8_t> bytes;         // (points, 9)
 };
 
-// Appends the points of one head, queries before keys. The axis of a missing column is null.
+// Appends the points of one head, queries before keys. `axes`: coordinate columns, null if missing.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
   const auto& sides = frame.text_column("side");
@@ -237,8 +237,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   report.points = pack_base64(points.bytes);
 }
 
-// Returns the number of layers (`part` layer) or of query heads per layer (`part` head): from the
-// capture's metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
+// Returns the number of layers or of query heads per layer, as `part` selects: from the capture's
+// metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
 std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadIndex& heads,
                                    std::int64_t HeadOfRun::*part) {
   const bool layers = part == &HeadOfRun::layer;

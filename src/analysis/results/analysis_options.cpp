@@ -18,8 +18,8 @@ constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 template <typename Field>
 constexpr bool kIsChoice = std::is_same_v<Field, bool> || std::is_enum_v<Field>;
 
-// Converts a field of AnalyzeOptions to an option value. The words of a choice are in the order of
-// its enum. profile_bins is the only integer option that accepts a word (`buckets`).
+// Converts a field of AnalyzeOptions to an option value. Words of a choice have the order of its
+// enum. profile_bins is the only integer option that accepts a word (`buckets`).
 template <typename Field>
 OptionValue option_value_of_field(const Field& field, OptionKind kind,
                                   const std::vector<std::string_view>& words) {
@@ -93,7 +93,7 @@ using Group = OptionGroup;
 
 // clang-format off
 const std::vector<AnalysisOption> kRows = {
-  // Metadata that a capture may lack.
+  // Options that replace metadata which a capture lacks.
   row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
   row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
        "id or ID@REVISION; only its config.json is read"}, FIELD(model)),

@@ -138,7 +138,7 @@ Metadata capture_metadata(const std::string& file) {
   return common;
 }
 
-// Returns the query heads to analyse. --attention needs the window from one head file per layer.
+// Returns the query heads to analyse. --attention reads the window from one head file per layer.
 std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
                                    const ModelFacts* model) {
   auto queries = select_query_heads(source.capture_index(), options);
@@ -177,7 +177,7 @@ PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& opti
       shared.context = grid.context;
       break;
     } catch (const std::exception&) {
-      // Ignored: the analysis of this head reports the error.
+      // Ignore the error: the analysis of this head reports it.
     }
   }
   return shared;

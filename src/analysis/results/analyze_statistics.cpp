@@ -41,7 +41,7 @@ std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t r
   return {first, first + width};
 }
 
-// Mean absolute deviation of log2(t + 1) over all tokens.
+// Mean absolute deviation of log2(t + 1) over the positions t of all tokens.
 double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
   double sum = 0;
   for (std::size_t t = 0; t < counts.size(); ++t)
@@ -75,7 +75,7 @@ const LayerMoments& layer_moments(const SharedInputs& shared, VectorKind kind, s
   return *found;
 }
 
-// Moments of the queries and keys of one layer, by bucket and over all rows.
+// Moments of the queries and keys of one layer, by position bucket and over all rows.
 struct QueryKeyMoments {
   const LayerMoments& queries;
   const LayerMoments& keys;
@@ -123,7 +123,7 @@ LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& 
       query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
-// With --keys, the key head's rows are assigned to the buckets of the statistics.
+// With --keys, assigns the captured rows of the key head to the position buckets of the statistics.
 PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
                                const HeadReport& report) {
   if (!shared.capture) return plasticity_of_query_model(model, shared.plasticity);
@@ -271,7 +271,7 @@ SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
                       .times = count_documents_by_position(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
-  // The same position buckets as the statistics.
+  // Use the same position buckets as the statistics.
   shared.plasticity.sampler = {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
   for (std::size_t t = 0; t < shared.times.size(); ++t) {
     shared.position.push_back(static_cast<std::int32_t>(t));

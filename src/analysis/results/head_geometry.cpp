@@ -69,14 +69,14 @@ double score_scale(const Statistics& s, std::int64_t layer) {
   return parse_json(found->second, metadata::kScoreScales).at(as_index(layer)).get<double>();
 }
 
-// Moments of one layer without the first tokens of each text, or null if the statistics lack them.
+// Moments of one layer that exclude the first tokens of each text, or null if unavailable.
 const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStage stage,
                                 std::int64_t layer) {
   const auto* moments = s.find(kind, stage, layer);
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
 
-// Adds the ranks of a head's queries, keys or values before and after RoPE, which may be equal.
+// Adds the ranks of a head's queries, keys or values from moments before and after RoPE.
 void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
                     std::int64_t head, GeometryResult& result) {
   CovarianceRanks ranks;
@@ -89,7 +89,7 @@ void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadM
   add_rank_columns(side + "_post", ranks, result);
 }
 
-// Returns the distance bins with zero attention mass; `window` is 0 for full attention.
+// Returns distance bins whose attention mass the caller sets; `window` is 0 for full attention.
 std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
                                     std::int64_t window) {
   const auto length = std::ssize(documents);
@@ -163,7 +163,7 @@ struct LayerGeometry {
   std::int64_t find_column(const std::string& name) const {
     return std::ranges::find(s.attention.columns, name) - s.attention.columns.begin();
   }
-  // Mean over rows and its standard error over documents.
+  // Mean of a column over rows, and the standard error of the mean over documents.
   ColumnSummary summary(std::int64_t head, std::int64_t column) const {
     return summarize_column(s.attention, place, head, -1, column);
   }
@@ -203,7 +203,7 @@ std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeigh
   return grams;
 }
 
-// Splits the lines of geometry_columns.txt that describe columns (or `questions`) into fields.
+// Returns the fields of the lines of geometry_columns.txt that describe columns (or `questions`).
 std::vector<std::vector<std::string>> read_lines(bool questions) {
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : split(embedded::geometry_columns, '\n')) {

@@ -79,7 +79,7 @@ std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, in
   return kept;
 }
 
-// Direction of a coordinate of scatter points, and the coordinate of its origin.
+// Axis of a scatter plot: its direction, and the projection that becomes coordinate 0.
 struct ScatterAxis {
   std::vector<double> direction;  // empty: the coordinate is NaN
   double origin = 0;
@@ -91,8 +91,8 @@ struct ScatterAxis {
   }
 };
 
-// Returns the axes a, b, c0 and c1, then those of the principal components, then two axes of each
-// plane of the complement. Coordinates other than a and b are relative to the pooled mean.
+// Returns the axes of scatter points: a, b, c0, c1, the principal components, and two axes per
+// plane of the orthogonal complement. Coordinates except a and b are relative to the pooled mean.
 std::vector<ScatterAxis> scatter_axes(const ScatterPlotInput& source, int pairs) {
   const auto rotation = source.report.rotation.value_or(RotationResult());
   std::vector<ScatterAxis> axes = {{rotation.a}, {rotation.b}};
@@ -172,8 +172,8 @@ class HeadRunner {
       try {
         translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
-        // A copy made after the head's large buffers were freed: results that stay in memory do
-        // not split the free blocks that the next head reuses.
+        // Copy the report after the head's large buffers were freed, so that results that stay in
+        // memory do not fragment the blocks that the next head reuses.
         report = HeadReport(report);
       } catch (const Error& error) {
         mark_head_failed(report, error);
@@ -226,7 +226,7 @@ class HeadRunner {
     return key;
   }
 
-  // Precedence: metadata in the head file, then --nope-layers, then the model's config.json.
+  // Returns the RoPE use of a layer: from the head file, else --nope-layers, else config.json.
   RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
     RopeInfo rope = rope_info(file.metadata, path);
     if (rope.use != RopeUse::unknown) return rope;

@@ -46,7 +46,7 @@ PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& 
               static_cast<std::uint64_t>(id.layer * 1000 + key_head_of(options, id));
   head.planes.clear();
   if (!has_rope(options, id.layer)) return head;
-  // The planes rotate at every other RoPE frequency from the fourth on, with decreasing radius.
+  // Planted planes use every other RoPE frequency from the fourth on, with decreasing radius.
   const auto frequencies = unscaled_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
     const auto at = static_cast<std::size_t>(3 + 2 * i);

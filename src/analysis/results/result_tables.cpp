@@ -99,7 +99,7 @@ std::string side_letter(const ScatterPoint& point) {
   return point.side == HeadKind::query ? "q" : "k";
 }
 
-// Adds one column per component, at least PC0 and PC1; NaN for heads with fewer components.
+// Adds head_scatter, with one column per principal component: at least PC0 and PC1, NaN if missing.
 void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
                        ResultTables& results) {
   bool tokens = false;
@@ -124,7 +124,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
-// Adds coordinates on every plane of the complement for the heads in options.planes_of.
+// Adds head_planes: coordinates on all planes of the complement, for heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   Table table = empty_result_table("head_planes");
   for (const auto& head : run.heads)

@@ -62,7 +62,7 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
 }
 
 // Returns false if the group has heads of both full-attention and sliding-window layers: their
-// profiles cover different keys and have no common mean.
+// profiles cover different keys and cannot be averaged.
 bool has_single_attention_kind(const AnalysisRun& run, const std::string& group) {
   std::set<bool> sliding;
   for (const auto& head : run.heads)
@@ -71,7 +71,7 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
   return sliding.size() < 2;
 }
 
-// Means over heads of the profile's deciles, quintiles and length bins, by head group.
+// Returns means over heads of the plasticity profile by decile, quintile and length bin.
 Json profile_bin_means(const AnalysisRun& run) {
   struct BinSum {
     double low = 0;
@@ -108,7 +108,7 @@ Json profile_bin_means(const AnalysisRun& run) {
   return result;
 }
 
-// Returns the section "profile": the bins that all heads share, and means over heads.
+// Returns the section "profile" of summary.json: the bins that all heads share, and their means.
 Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
   const bool range = options.plasticity_options.fifths == PlasticityOptions::Fifths::range;
   Json profile = {{"fifths", range ? "range" : "context"}, {"means", profile_bin_means(run)}};
@@ -171,7 +171,7 @@ std::string summary_key(const AnalysisOption& option) {
   return found == kOtherNames.end() ? std::string(option.name) : found->second;
 }
 
-// Shortens absolute paths to their last folder, because summaries are shared with others.
+// Shortens absolute paths to their last component, because users share summaries.
 Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
     return short_name(json.get<std::string>());

@@ -25,8 +25,8 @@ struct CellSums {
   float largest = 0;
 };
 
-// Sums the attention of one query to keys [begin, begin + p.size()) over cells of 2^level keys.
-// Cell 0 starts at key `origin`. Calls add(cell, sums) for each cell.
+// Computes the sum and maximum of `p`, the attention to keys [begin, begin + p.size()), per cell of
+// 2^level keys. Cell 0 starts at key `origin`. Calls add(cell, sums) for each cell.
 template <typename Add>
 void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t origin, int level,
                   Add add) {
@@ -45,7 +45,7 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
   }
 }
 
-// Returns the entropy in nats and the mean distance to the query, which is the last key.
+// Returns the entropy in nats and the mean distance from the query, which is at the last position.
 std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
   double entropy = 0;
   double distance = 0;
@@ -102,7 +102,7 @@ AttentionRow HeadAttention::row(std::int64_t query) {
   row.first_key = first_visible_key(query, window_, chunk_);
   row.scores.assign(scores.data<float>() + row.first_key, scores.data<float>() + query + 1);
   row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
-  // From the largest entry, for accuracy.
+  // Compute the log-sum-exp from the largest entry of the pattern, for accuracy.
   const auto best = as_index(std::ranges::max_element(row.pattern) - row.pattern.begin());
   row.log_sum_exp = row.scores[best] - std::log(row.pattern[best]);
   row.first_token = row.first_key == 0 ? row.pattern[0] : 0.0;
@@ -147,8 +147,8 @@ void HeadAttention::pack_key_values() {
   });
 }
 
-// out: scores, shape (queries, end - begin + 1); the last column is not written. `begin` must be a
-// multiple of the number of columns in a gemm tile.
+// `out`: scores, shape (queries, end - begin + 1); the last column is left unwritten. `begin` must
+// be a multiple of the number of columns in a gemm tile.
 void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int64_t end,
                            float* out) const {
   const auto d = store_.config().d_head;

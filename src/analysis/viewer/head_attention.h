@@ -45,7 +45,7 @@ class RecentCache {
   std::list<Entry> entries_;  // the least recently used first
 };
 
-// Plan of what stays in host memory, made before the forward pass.
+// Which queries, keys and residual streams stay in host memory; set before the forward pass.
 struct QueryKeyPlan {
   DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
   std::int64_t layers = 0;          // layers with attention over the text
@@ -61,12 +61,12 @@ struct QueryKeyPlan {
   std::int64_t bytes() const;      // host memory of the run, activations of the pass included
 };
 
-// Chooses what to keep in `memory` bytes: all layers, or two layers and as many residual snapshots
-// as fit. Throws a bad-input error if two layers and one snapshot do not fit.
+// Plans the use of `memory` bytes: q and k of all layers, or of two layers plus as many residual
+// snapshots as fit. Throws a bad-input error if two layers and one snapshot do not fit.
 QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
                              std::int64_t rows, std::int64_t memory);
 
-// Returns a sentence for the user: what is kept, how much memory it takes, what is recomputed.
+// Returns a sentence for the user: what stays in memory, its size, and what is recomputed.
 std::string describe_plan(const QueryKeyPlan& plan);
 
 // Queries and keys of one layer after RoPE, in the plan's dtype.
@@ -82,7 +82,7 @@ struct HeadVectors {
   std::shared_ptr<const void> memory;
 };
 
-// Not thread-safe: the caller must hold the lock of the compute queue.
+// Queries and keys of one text, kept or recomputed by layer. Not thread-safe: callers need a lock.
 class QueryKeyStore {
  public:
   // Runs the forward pass, then releases `model` unless the plan recomputes layers.
@@ -153,7 +153,7 @@ struct Tile {
 inline constexpr std::int64_t kTileCells = 256;
 inline constexpr std::int64_t kOverviewCells = 2048;  // most cells per side of an overview
 
-// Bytes used by one head with an overview: packed keys, log-sum-exp and cells.
+// Bytes used by one HeadAttention with an overview: packed keys, log-sum-exp and cells.
 constexpr std::int64_t head_attention_bytes(std::int64_t rows, std::int64_t d_head) {
   return 4 * (rows * (d_head + 1) + 2 * kOverviewCells * kOverviewCells);
 }
@@ -168,10 +168,10 @@ class HeadAttention {
   AttentionRow row(std::int64_t query);
   HeadStatistics statistics(std::int64_t samples);  // over evenly spaced queries
 
-  // Returns tile (row, column) of a zoom level. From base_level() on, tiles come from the overview
-  // and are previews until extend_overview() has reached the end; finer tiles are always exact.
+  // Returns tile (row, column) of a zoom level. Tiles from base_level() on come from the overview
+  // and are previews until extend_overview() is complete; finer tiles are always exact.
   Tile tile(int level, std::int64_t row, std::int64_t column, CellValue value);
-  // Continues the overview for about `seconds`. Returns the fraction of the text that is done.
+  // Computes the overview for about `seconds` more. Returns the fraction of the text that is done.
   double extend_overview(double seconds);
   int base_level() const { return base_level_; }
   std::int64_t cells_at(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
@@ -191,19 +191,20 @@ class HeadAttention {
   using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }
-  // Points q_ and k_ to the vectors, which stay valid while the returned object exists.
+  // Sets q_ and k_ to the head's vectors, which stay valid while the returned object exists.
   [[nodiscard]] HeadVectors load();
   void pack_key_values();
   void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
-  // Replaces the scores of a query with its attention to the visible keys in `keys`; returns their
-  // range. `row` starts at key `origin`, the first visible key unless the log-sum-exp is known.
+  // Replaces the scores of a query with its attention to the visible keys in `keys`; returns the
+  // range of these keys. `row` starts at key `origin`, the first visible key unless the log-sum-exp
+  // is known.
   KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
   // Calls `visit` with the attention of each query to keys [begin, end). Computes a row over all
   // keys if the query has no stored log-sum-exp.
   void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
                   const RowVisitor& visit);
   void add_frequencies(std::int64_t query, AttentionRow& row) const;
-  // Computes a tile from scores; `preview` uses only one query per row of cells.
+  // Computes a tile from q and k; a `preview` uses only one query per row of cells.
   Tile computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
                      bool preview);
 

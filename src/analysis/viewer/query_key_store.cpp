@@ -175,7 +175,7 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
     : model_(std::move(model)), config_(model_->config()), plan_(plan) {
   batch_.add(ids);
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
-  // Keep the last layers, which are viewed more often: all layers cost the same to recompute.
+  // Keep the last layers: users view them more often, and all layers cost the same to recompute.
   LayerRecorder keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
   run(keeper, 0);
   keeper.finish();

@@ -49,7 +49,7 @@ bool is_loopback(const std::string& name) {
   return name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == "::1";
 }
 
-// Reads a whole number of a query string.
+// Reads an integer parameter of the URL.
 std::int64_t read_integer_parameter(const httplib::Request& request, const char* name) {
   const auto text = request.get_param_value(name);
   const auto value = parse_number<std::int64_t>(text);

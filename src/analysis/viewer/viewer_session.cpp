@@ -52,7 +52,7 @@ std::vector<std::string> token_texts(const std::string& folder, std::span<const 
   return project(ids, [&](const std::int32_t& id) { return tokenizer.decode({&id, 1}); });
 }
 
-// Returns the bytes of all values, one array after the other.
+// Concatenates the raw bytes of several arrays.
 template <typename... Values>
 std::string bytes_of(const std::vector<Values>&... arrays) {
   std::string bytes;
@@ -73,10 +73,10 @@ Code logarithm_code(double value, double lowest, double step) {
       std::clamp(std::round((std::log(value) - lowest) / step), 1.0, kLargest));
 }
 
-// Rows store ln p from -32 to 0 in 16-bit codes, with a relative error of at most 0.025 %.
+// Exported rows store ln p from -32 to 0 in 16-bit codes, with a relative error of at most 0.025 %.
 constexpr double kRowLowest = -32.0;
 constexpr double kRowStep = 32.0 / 65535.0;
-// Overview cells store the logarithm from -16 to 9.5 in 8-bit codes, in steps of 10 %.
+// Exported overview cells store the logarithm from -16 to 9.5 in 8-bit codes, in steps of 10 %.
 constexpr double kCellLowest = -16.0;
 constexpr double kCellStep = 0.1;
 
@@ -112,7 +112,7 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
   return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
 }
 
-// Returns at most `most` evenly spaced queries. Keeps `shown` if `queries` contains it.
+// Returns at most `most` evenly spaced elements of `queries`; keeps `shown` if it is one of them.
 std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
                                                 std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);
@@ -199,7 +199,7 @@ class PageExport {
       std::iota(wanted.begin(), wanted.end(), 0);
       wanted = evenly_spaced_queries(wanted, kMostQueries, shown);
     }
-    // The last row is the longest, so its size is an upper bound for every row.
+    // The last query sees the most keys, so the size of its row is an upper bound for every row.
     const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
     const auto most = (options_.budget - size()) / (row_bytes * std::ssize(heads_));
     if (most < 1) check_size("the text with one row of each head");
