@@ -33,7 +33,7 @@ struct SplitVectors {
   std::int64_t components() const { return std::ssize(labels); }
   // Returns the row that holds a token position.
   std::int64_t row_at_position(std::int64_t position) const;
-  Matrix split(std::int64_t row) const;  // (components, d_head)
+  Matrix components_of_row(std::int64_t row) const;  // (components, d_head)
 };
 
 // Row sums, shape (rows), and column sums, shape (cols), of a matrix.
@@ -107,14 +107,14 @@ class FeatureFile {
 
   bool has(const std::string& component) const { return components_.contains(component); }
   // Returns the features that are active at the given positions and marks the component as used.
-  std::vector<ActiveFeature> active(const std::string& component,
-                                    std::span<const std::int64_t> positions);
+  std::vector<ActiveFeature> active_features(const std::string& component,
+                                             std::span<const std::int64_t> positions);
   // Throws a bad-input error that names a component in the file that was never used.
   void check_all_used() const;
 
  private:
   // Returns a floating-point matrix from the file.
-  ConstTensorView matrix(const std::string& component, const char* ending) const;
+  ConstTensorView read_matrix(const std::string& component, const char* ending) const;
 
   SafetensorsFile file_;
   std::map<std::string, bool> components_;  // whether the component was asked for
@@ -139,7 +139,7 @@ struct HeadReader {
   void add_bias(Tensor part);  // adds to the component `bias`
   // Divides the components by the scales of the norms, then adds the bias b_Q or b_K and, in
   // families that clip queries and keys, the clipping terms clip_Q or clip_K.
-  SplitVectors split();
+  SplitVectors split_vectors();
 
   const ModelConfig& model;
   AttentionHead head;
@@ -201,30 +201,30 @@ std::vector<std::size_t> largest_indices(std::size_t count, std::int64_t top, Si
 }
 
 // Chooses the keys to attribute for one query. attention: shape (keys up to the query).
-using ChooseKeys =
+using KeyChooser =
     std::function<std::vector<std::int64_t>(std::int64_t query, std::span<const float> attention)>;
 
 // Parses AttributionOptions::keys for a text of `length` tokens.
-ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length);
+KeyChooser parse_key_choice(const std::string& keys, std::int64_t length);
 
 // First pass of score attribution: runs the model up to the last head and calls `choose` for every
 // head and ascending query. Returns the chosen (query, key) pairs with their attention only.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,
-                                    const ChooseKeys& choose);
+                                    const KeyChooser& choose);
 
 // Second pass of score attribution: splits the queries and keys of each head's pairs. With
 // options.values, splits all keys up to the last query, not only the keys of the pairs.
-std::vector<HeadDecomposition> split_heads(const Model& model,
-                                           const std::vector<std::int32_t>& tokens,
-                                           const std::vector<AttentionHead>& heads,
-                                           const std::vector<ScorePair>& pairs,
-                                           const ComponentOptions& options);
+std::vector<HeadDecomposition> decompose_heads(const Model& model,
+                                               const std::vector<std::int32_t>& tokens,
+                                               const std::vector<AttentionHead>& heads,
+                                               const std::vector<ScorePair>& pairs,
+                                               const ComponentOptions& options);
 
 // Throws a bad-input error if the list is empty or contains a head that the model lacks, a head
 // that does not run on text, or a duplicate.
-void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model);
+void check_head_list(const std::vector<AttentionHead>& heads, const ModelConfig& model);
 
 // Returns `name`, or the last component of the model's folder path if `name` is empty.
 std::string model_label(const std::string& name, const Model& model);

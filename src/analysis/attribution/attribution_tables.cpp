@@ -63,7 +63,7 @@ void add_pair_row(Table& table, const State& state, std::size_t pair, const Cell
 // Builds a table in which body(table, pair) adds the rows of each (query, key) pair. `columns` are
 // appended to the columns that identify the pair, in the syntax of empty_table().
 template <typename Body>
-Table make_table(const State& state, const std::string& columns, Body body) {
+Table make_pair_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {
     Table table = empty_table(
         "text model, text text, integer layer, integer head, integer query, integer key, "
@@ -92,7 +92,7 @@ struct RemovalEffect {
 };
 
 // Returns the effects of ablating each component of the query, then each component of the keys.
-std::vector<RemovalEffect> row_effects(const HeadDecomposition& head, std::int64_t query) {
+std::vector<RemovalEffect> removal_effects(const HeadDecomposition& head, std::int64_t query) {
   const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
   const auto whole = column_sums(q);
   Matrix parts(q.rows + head.k.components(), query + 1);  // contributions to the scores
@@ -167,7 +167,7 @@ class HeadComposition {
                 std::int64_t top) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(tables.components, label, head, i);
     const auto order = largest_indices(pairs_, 0, [&](std::size_t i) {
-      return std::isnan(explained(i)) ? 0.0 : std::fabs(explained(i));
+      return std::isnan(explained_share(i)) ? 0.0 : std::fabs(explained_share(i));
     });
     const auto kept = top == 0 ? pairs_ : std::min(pairs_, as_index(top));
     for (const auto i : std::span(order).first(kept)) add_row(tables.pairs, label, head, i);
@@ -176,7 +176,7 @@ class HeadComposition {
     double share = 0;
     for (const auto i : std::span(order).subspan(kept)) {
       mean += means_[i];
-      share += explained(i);
+      share += explained_share(i);
     }
     tables.pairs.add(
         {label, head.layer, head.head, "others", "others", mean, kNan, share, texts_, samples_});
@@ -184,7 +184,7 @@ class HeadComposition {
 
  private:
   // Share of the score variance explained by a contribution: cov(contribution, score) / var(score).
-  double explained(std::size_t i) const {
+  double explained_share(std::size_t i) const {
     const auto n = static_cast<double>(samples_);
     const double variance = squares_ - scores_ * scores_ / n;
     return variance > 0 ? (products_[i] - sums_[i] * scores_ / n) / variance : kNan;
@@ -193,8 +193,8 @@ class HeadComposition {
   void add_row(Table& table, const std::string& label, AttentionHead head, std::size_t i) const {
     const auto n = static_cast<double>(texts_);
     table.add({label, head.layer, head.head, names_[i].first, names_[i].second, means_[i],
-               texts_ > 1 ? std::sqrt(deviations_[i] / (n - 1) / n) : kNan, explained(i), texts_,
-               samples_});
+               texts_ > 1 ? std::sqrt(deviations_[i] / (n - 1) / n) : kNan, explained_share(i),
+               texts_, samples_});
   }
 
   std::vector<std::pair<std::string, std::string>> names_;  // (quantities)
@@ -261,7 +261,7 @@ std::vector<double> ScoreAttribution::matrix(std::size_t pair) const {
 
 Table ScoreAttribution::table(std::int64_t top) const {
   const auto columns = std::string(kComponents) + "real value, real residual";
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
     double rest = state_->pairs[pair].score;
     const auto add = [&](const std::string& q, const std::string& k, double value) {
@@ -278,7 +278,7 @@ Table ScoreAttribution::table(std::int64_t top) const {
 
 Table ScoreAttribution::component_table() const {
   const auto columns = "text side, text component, real value";
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto all = state_->contributions(pair);
     const auto add = [&](const std::string& side, const std::vector<std::string>& labels,
                          const std::vector<double>& values) {
@@ -293,7 +293,7 @@ Table ScoreAttribution::component_table() const {
 Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
   const auto columns = std::string(components ? kComponents : "") +
                        "integer pair, real frequency, real wavelength, real value";
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
     const auto q = head.scaled_queries(head.q.row_at_position(state_->pairs[pair].query));
     const auto k = head.rotated_keys(head.k.row_at_position(state_->pairs[pair].key));
@@ -317,10 +317,10 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
 Table ScoreAttribution::distance_table(bool components, std::int64_t top) const {
   const auto columns = std::string(components ? kComponents : "") + "integer distance, real value";
   const auto distances = sampled_distances(state_->furthest);
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
     const auto i = head.q.row_at_position(state_->pairs[pair].query);
-    const auto k = head.k.split(head.k.row_at_position(state_->pairs[pair].key));
+    const auto k = head.k.components_of_row(head.k.row_at_position(state_->pairs[pair].key));
     const auto add = [&](const Cells& names, const double* query, const double* key) {
       for (const auto distance : distances) {
         auto cells = names;
@@ -328,7 +328,7 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
         add_pair_row(table, *state_, pair, cells);
       }
     };
-    for_each_vector_pair(*state_, pair, head.q.split(i), k, components, top, add);
+    for_each_vector_pair(*state_, pair, head.q.components_of_row(i), k, components, top, add);
   });
 }
 
@@ -338,11 +338,11 @@ Table ScoreAttribution::effect_table() const {
       bad_input("effects were not computed; set AttributionOptions::effect");
     std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<RemovalEffect>> rows;
     const auto columns = "text side, text component, real attention_without, real output_change";
-    return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+    return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
       const auto query = state_->pairs[pair].query;
       const auto& head = state_->head(pair);
       auto& effects = rows[{&head, query}];
-      if (effects.empty()) effects = row_effects(head, query);
+      if (effects.empty()) effects = removal_effects(head, query);
       for (std::size_t c = 0; c < effects.size(); ++c) {
         const bool of_q = c < head.q.labels.size();
         add_pair_row(
@@ -358,7 +358,7 @@ Table ScoreAttribution::effect_table() const {
 Composition composition(const Model& model, const std::vector<std::vector<std::int32_t>>& texts,
                         const CompositionOptions& options) {
   return translate_exceptions([&] {
-    check_heads(options.heads, model.config());
+    check_head_list(options.heads, model.config());
     if (texts.empty()) bad_input("composition: there is no text");
     const auto count = std::ssize(texts);
     if (options.samples < count)
@@ -370,7 +370,8 @@ Composition composition(const Model& model, const std::vector<std::vector<std::i
       if (ids.empty()) bad_input("composition: text {} has no tokens", i);
       const auto samples = options.samples / count + (i < options.samples % count ? 1 : 0);
       const auto pairs = sample_score_pairs(model, ids, options, i, samples);
-      const auto split = split_heads(model, ids, options.heads, pairs, {.biases = options.biases});
+      const auto split =
+          decompose_heads(model, ids, options.heads, pairs, {.biases = options.biases});
       for (std::size_t h = 0; h < heads.size(); ++h) heads[h].add_text(split[h], pairs);
       if (options.on_text) options.on_text(i + 1);
     }

@@ -22,10 +22,10 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   const ResultFrame& taxonomy = results.frame("taxonomy");
   std::map<HeadOfRun, std::string> classes;
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
-    classes[taxonomy.head(row)] = taxonomy.text_column("class")[row];
+    classes[taxonomy.head_of_row(row)] = taxonomy.text_column("class")[row];
   AttentionMassByBand masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const auto found = classes.find(frame.head(row));
+    const auto found = classes.find(frame.head_of_row(row));
     const double mass = frame.real_column("mass")[row];
     if (found == classes.end() || std::isnan(mass)) continue;
     masses[frame.nullable_integer_column("width")[row]][found->second].push_back(mass);
@@ -40,13 +40,13 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
 
 // Returns the CSV of the key channels: `ratio` is the largest magnitude of a channel over the
 // median of its head's channels; `row` counts the heads of all layers from the top of the map.
-Table channel_table(const ResultFrame& frame) {
+Table key_channel_table(const ResultFrame& frame) {
   const auto& absmax = frame.real_column("absmax");
   std::map<std::pair<bool, HeadOfRun>, std::vector<std::size_t>> heads;
   std::map<HeadOfRun, std::int64_t> map_rows;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    heads[{frame.text_column("stage")[row] == "post", frame.head(row)}].push_back(row);
-    map_rows[frame.head(row)] = 0;
+    heads[{frame.text_column("stage")[row] == "post", frame.head_of_row(row)}].push_back(row);
+    map_rows[frame.head_of_row(row)] = 0;
   }
   std::int64_t next = 0;
   for (auto& [place, map_row] : map_rows) map_row = next++;
@@ -141,7 +141,8 @@ GraphCoordinates graph_coordinates(const std::string& component) {
 }
 
 // Returns the three heads and three other components that explain most score variance in any run.
-std::vector<std::string> largest_shares(const std::map<std::string, std::vector<double>>& shares) {
+std::vector<std::string> largest_share_components(
+    const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
     std::vector<std::pair<double, std::string>> order;
@@ -217,7 +218,7 @@ Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind)
 
 Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
-  figure.data = channel_table(results.frame("key_channels"));
+  figure.data = key_channel_table(results.frame("key_channels"));
   for (const std::int64_t post : {0, 1})
     if (std::ranges::count(figure.data.find("post")->integers, post) == 0)
       return empty_figure(
@@ -404,7 +405,7 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
     }
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
-  for (const auto& component : largest_shares(shares)) {
+  for (const auto& component : largest_share_components(shares)) {
     const auto look = family_legend_entry(series.size(), escape_markup(component));
     series.push_back(table.add_line(component, shares[component], look));
   }

@@ -268,7 +268,7 @@ Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) {
-  const auto& path = results.choices().scores;
+  const auto& path = results.draw_options().scores;
   if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
   const ResultFrame& metrics = results.frame("head_metrics");
   const auto drops = mean_by_run(metrics.group_by_run("ap_drop"));

@@ -153,7 +153,7 @@ std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
     if (scatter.run_indices()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
     if (ranges.empty() || ranges.back().last != row ||
-        scatter.head(ranges.back().first) != scatter.head(row))
+        scatter.head_of_row(ranges.back().first) != scatter.head_of_row(row))
       ranges.push_back({row, row});
     ranges.back().last = row + 1;
   }
@@ -177,13 +177,14 @@ std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& 
   return chosen;
 }
 
-using PanelRow = std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
+using RowInPanel =
+    std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
 
 // Returns the CSV of scatter points; their shade is position / largest position. `panel_column`:
 // name of the column that holds the panel number.
-Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
-                    const std::vector<PanelRow>& rows, const std::string& panel_column,
-                    const std::string& x, const std::string& y) {
+Table shaded_points_table(const AnalysisResults& results, const ResultFrame& frame,
+                          const std::vector<RowInPanel>& rows, const std::string& panel_column,
+                          const std::string& x, const std::string& y) {
   const auto& positions = frame.integer_column("position");
   std::int64_t last = 1;
   for (const auto& [panel, row] : rows) last = std::max(last, positions[row]);
@@ -218,9 +219,10 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
     }
   std::map<std::int64_t, std::string> titles;  // by plane: "3: 12.0 %, 0.98"
   const ResultFrame* complement =
-      results.has("complement") ? &results.frame("complement") : nullptr;
+      results.has_table("complement") ? &results.frame("complement") : nullptr;
   for (std::size_t row = 0; complement && row < complement->rows(); ++row)
-    if (const auto plane = complement->integer_column("pair")[row]; complement->head(row) == head)
+    if (const auto plane = complement->integer_column("pair")[row];
+        complement->head_of_row(row) == head)
       titles[plane] = fmt::format("{}: {:.1f} %, {:.2f}", plane,
                                   100 * complement->real_column("variance_share")[row],
                                   complement->real_column("angle_r")[row]);
@@ -248,7 +250,7 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
   const auto& table = kind.tables.front();
   const ResultFrame& frame = results.frame(table);
   const auto name = kind.text("column");
-  if (!frame.has(name))
+  if (!frame.has_column(name))
     return empty_figure(fmt::format("the {} do not have {}",
                                     table == "attention" ? "statistics" : "results", name));
   const auto& column = frame.real_column(name);
@@ -295,7 +297,8 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
 Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
   const auto column = kind.text("column");
   const ResultFrame& frame = results.frame("taxonomy");
-  if (!frame.has(column)) return empty_figure(fmt::format("the results do not have {}", column));
+  if (!frame.has_column(column))
+    return empty_figure(fmt::format("the results do not have {}", column));
   const auto& classes = frame.text_column(column);
   std::vector<MapCell> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -329,12 +332,13 @@ Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
 Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& scatter = results.frame("head_scatter");
   const auto fill_in_components = [&](const char* key) {
-    return kind.fill(key, results.choices().components[0], results.choices().components[1]);
+    return kind.fill(key, results.draw_options().components[0],
+                     results.draw_options().components[1]);
   };
   const std::string x = fill_in_components("x");
   const std::string y = fill_in_components("y");
   for (const auto& axis : {x, y})
-    if (!scatter.has(axis))
+    if (!scatter.has_column(axis))
       return empty_figure(fmt::format(
           "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
   const auto all = heads_of_last_run(scatter, scatter.real_column(x), scatter.real_column(y));
@@ -342,11 +346,11 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   if (heads.empty()) return {};
   Figure figure;
   figure.title = fill_in_components("title");
-  std::vector<PanelRow> rows;
+  std::vector<RowInPanel> rows;
   for (std::size_t i = 0; i < heads.size(); ++i)
     for (auto row = heads[i].first; row < heads[i].last; ++row)
       rows.push_back({as_integer_cell(i), row});
-  figure.data = shaded_points(results, scatter, rows, "panel", x, y);
+  figure.data = shaded_points_table(results, scatter, rows, "panel", x, y);
   auto options = grid_options(kind, heads.size());
   options.x_label = fill_in_components("x_label");
   options.y_label = fill_in_components("y_label");
@@ -356,7 +360,7 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
             kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
                 "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
             [&](std::size_t i) -> PanelGrid::Panel {
-              const auto [run, layer, head] = scatter.head(heads[i].first);
+              const auto [run, layer, head] = scatter.head_of_row(heads[i].first);
               return {fmt::format("layer {}, head {}{}", layer, head,
                                   scatter.is_nope(heads[i].first) ? " (NoPE)" : ""),
                       fmt::format("set xtics {}\nset ytics {}\n",
@@ -374,27 +378,27 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
-  if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
+  if (!results.has_table("head_planes") || results.frame("head_planes").rows() == 0)
     return empty_figure("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
   const ResultFrame& planes = results.frame("head_planes");
   // Use the head that the user selected, else the first head of the last run in the table.
   std::optional<HeadOfRun> head;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
-    const auto here = planes.head(row);
-    const auto& chosen = results.choices().head;
+    const auto here = planes.head_of_row(row);
+    const auto& chosen = results.draw_options().head;
     if (!chosen.empty() && chosen != fmt::format("{}.{}", here.layer, here.head)) continue;
     if (!head || here.run > head->run) head = here;
   }
   if (!head)
     return empty_figure(
         fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
-                    results.choices().head));
+                    results.draw_options().head));
   Figure figure;
-  std::vector<PanelRow> rows;
+  std::vector<RowInPanel> rows;
   for (std::size_t row = 0; row < planes.rows(); ++row)
-    if (planes.head(row) == *head)
+    if (planes.head_of_row(row) == *head)
       rows.push_back({planes.nullable_integer_column("plane")[row], row});
-  figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
+  figure.data = shaded_points_table(results, planes, rows, "plane", "x", "y");
   draw_planes(results, kind, *head, figure);
   figure.title = kind.fill("title", head->layer, head->head);
   figure.caption = kind.fill("caption", head->layer, head->head, results.run_title(head->run));

@@ -47,7 +47,7 @@ std::string model_family(std::string_view model);
 bool is_same_model(std::string_view x, std::string_view y);
 
 // Values of one measure, shape (runs, heads of the run).
-using RunGroups = std::vector<std::vector<double>>;
+using ValuesByRun = std::vector<std::vector<double>>;
 
 // A head of one of the runs.
 struct HeadOfRun {
@@ -78,7 +78,7 @@ class ResultFrame {
   std::size_t rows() const { return run_.size(); }
   // Run of each row, as an index into AnalysisResults::runs().
   const std::vector<std::size_t>& run_indices() const { return run_; }
-  bool has(std::string_view column) const { return table_.find(column) != nullptr; }
+  bool has_column(std::string_view column) const { return table_.find(column) != nullptr; }
 
   // Each accessor throws a bad-input error if the column is missing or has a different type.
   const std::vector<double>& real_column(std::string_view name) const {
@@ -95,15 +95,15 @@ class ResultFrame {
   std::vector<double> numeric_column(std::string_view name) const;
   // Returns the column "head", which is named "q_head" in some tables.
   const std::vector<std::int64_t>& head_column() const {
-    return integer_column(has("head") ? "head" : "q_head");
+    return integer_column(has_column("head") ? "head" : "q_head");
   }
-  HeadOfRun head(std::size_t row) const {
+  HeadOfRun head_of_row(std::size_t row) const {
     return {run_[row], integer_column("layer")[row], head_column()[row]};
   }
 
   // True for rows of principal component 0, and for every row of a table without components.
   bool is_first_component(std::size_t row) const {
-    return !has("pc") || nullable_integer_column("pc")[row] == 0;
+    return !has_column("pc") || nullable_integer_column("pc")[row] == 0;
   }
   bool is_nope(std::size_t row) const { return text_column("rope")[row] == "nope"; }
   bool has_nope_rows() const;
@@ -112,8 +112,8 @@ class ResultFrame {
   const std::string& attention_kind(std::size_t row) const;
 
   // Groups `values` (rows) by run, leaving out NaN and rows that `filter` rejects.
-  RunGroups group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
-  RunGroups group_by_run(std::string_view name, const RowFilter& filter = {}) const {
+  ValuesByRun group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
+  ValuesByRun group_by_run(std::string_view name, const RowFilter& filter = {}) const {
     return group_by_run(real_column(name), filter);
   }
 
@@ -140,7 +140,7 @@ class AnalysisResults {
   const std::string& folder() const { return folder_; }
   // Throws a bad-input error if another analysis has replaced the tables since the constructor.
   void check_unchanged() const { summary_.check_unchanged(); }
-  const DrawOptions& choices() const { return choices_; }
+  const DrawOptions& draw_options() const { return choices_; }
   const std::string& sweep_name() const { return sweep_name_; }  // empty for a single analysis
   const std::vector<ResultRun>& runs() const { return runs_; }   // sorted by ResultRun::order
   bool has_single_run() const { return runs_.size() == 1; }
@@ -149,7 +149,7 @@ class AnalysisResults {
   std::string run_title(std::size_t run = 0) const;
   // Entries of runs.json that have no rows in any table.
   const std::vector<Json>& runs_without_rows() const { return runs_without_rows_; }
-  bool has(const std::string& table) const;
+  bool has_table(const std::string& table) const;
   // Reads an existing table on first use; keeps heads of the kind in DrawOptions::attention.
   const ResultFrame& frame(const std::string& table) const;
 

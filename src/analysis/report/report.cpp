@@ -64,7 +64,7 @@ Json table_json(const Table& table) {
 }
 
 // Returns tooltips as [left, top, right, bottom, text], plus layer and head for cells of a head.
-Json hover_cells(const Figure& figure) {
+Json hover_cells_json(const Figure& figure) {
   const auto rounded = [](double fraction) { return std::round(1e4 * fraction) / 1e4; };
   Json cells = Json::array();
   for (const auto& cell : figure.hover) {
@@ -91,7 +91,7 @@ Json figures_json(const std::vector<Figure>& figures, const std::string& picture
                                       : "data:image/png;base64," +
                                             encode_base64(MappedFile(path + ".png").bytes())},
                     {"question", figure.question},
-                    {"hover", hover_cells(figure)},
+                    {"hover", hover_cells_json(figure)},
                     {"table", table_json(figure.data)}});
   }
   return list;
@@ -189,7 +189,8 @@ void check_draw_options(const DrawOptions& options) {
 
 Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   for (const auto& table : kind.tables) {
-    if (!results.has(table)) return empty_figure(fmt::format("there is no {}.parquet", table));
+    if (!results.has_table(table))
+      return empty_figure(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
       return empty_figure(fmt::format("{}.parquet has no rows", table));
   }
@@ -206,7 +207,7 @@ std::string drawing_record_path(const DrawOptions& options) {
   return options.out + "/.drawn.json";
 }
 
-void add_file(const std::string& path, Json& files) {
+void add_file_fingerprint(const std::string& path, Json& files) {
   if (path_exists(path)) files[path] = file_fingerprint(path);
 }
 
@@ -223,14 +224,14 @@ std::vector<std::string> files_of_figure(const std::string& figure, const DrawOp
 Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
   for (const auto& name : entry_names(options.results))
-    if (name.ends_with(".parquet")) add_file(options.results + "/" + name, files);
+    if (name.ends_with(".parquet")) add_file_fingerprint(options.results + "/" + name, files);
   for (const char* name : {"runs.json", "summary.json", "timings.json"})
-    add_file(options.results + "/" + name, files);
+    add_file_fingerprint(options.results + "/" + name, files);
   for (const auto& run : results.runs())
     if (const Json folder = run.facts.value("results", Json()); folder.is_string())
       for (const char* name : {"summary.json", "timings.json"})
-        add_file(options.results + "/" + folder.get<std::string>() + "/" + name, files);
-  if (!options.scores.empty()) add_file(options.scores, files);
+        add_file_fingerprint(options.results + "/" + folder.get<std::string>() + "/" + name, files);
+  if (!options.scores.empty()) add_file_fingerprint(options.scores, files);
   return {{"version", version_string()},    {"formats", options.formats},
           {"report", options.report},       {"components", options.components},
           {"head", options.head},           {"scores", options.scores},

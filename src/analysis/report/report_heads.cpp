@@ -30,9 +30,10 @@ class HeadIndex {
  public:
   explicit HeadIndex(const AnalysisResults& results) {
     for (const char* name : kHeadTables) {
-      if (!results.has(name)) continue;
+      if (!results.has_table(name)) continue;
       const ResultFrame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({frame.head(row), 0});
+      for (std::size_t row = 0; row < frame.rows(); ++row)
+        places_.insert({frame.head_of_row(row), 0});
     }
     std::size_t next = 0;
     for (auto& [key, place] : places_) place = next++;
@@ -45,7 +46,7 @@ class HeadIndex {
   template <typename Body>
   void for_each_head_row(const ResultFrame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
-      if (const auto found = places_.find(frame.head(row)); found != places_.end())
+      if (const auto found = places_.find(frame.head_of_row(row)); found != places_.end())
         body(row, found->second);
   }
 
@@ -59,7 +60,7 @@ class HeadIndex {
 
   // Encodes the run, the layer or the number of every head as base64.
   template <typename Number>
-  std::string encode(Number HeadOfRun::*part) const {
+  std::string encode_field(Number HeadOfRun::*part) const {
     return pack_base64(project(
         places_, [&](const auto& entry) { return static_cast<std::uint16_t>(entry.first.*part); }));
   }
@@ -93,12 +94,12 @@ const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
   for (const auto& [table, columns] : kHeadMeasures) {
-    if (!results.has(table)) continue;
+    if (!results.has_table(table)) continue;
     const ResultFrame& frame = results.frame(table);
     for (auto column : split(columns, ' ')) {
       const bool optional = column.ends_with('?');
       if (optional) column.pop_back();
-      if (optional && !frame.has(column)) continue;
+      if (optional && !frame.has_column(column)) continue;
       const auto numbers = frame.numeric_column(column);
       std::vector<float> values(heads.size(), kNan);
       heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
@@ -111,13 +112,13 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
 }
 
 // Encodes a text column of heads: {"names": distinct texts, "codes": index per head, 255: none}.
-Json text_column(const AnalysisResults& results, const HeadIndex& heads,
-                 const std::vector<const char*>& tables, const char* column) {
+Json text_column_json(const AnalysisResults& results, const HeadIndex& heads,
+                      const std::vector<const char*>& tables, const char* column) {
   constexpr std::uint8_t kNone = 255;
   std::vector<std::string> names;
   std::vector<std::uint8_t> codes(heads.size(), kNone);
   for (const char* table : tables) {
-    if (!results.has(table) || !results.frame(table).has(column)) continue;
+    if (!results.has_table(table) || !results.frame(table).has_column(column)) continue;
     const auto& texts = results.frame(table).text_column(column);
     heads.for_each_head_row(results.frame(table), [&](std::size_t row, std::size_t place) {
       const auto code = std::ranges::find(names, texts[row]) - names.begin();
@@ -130,7 +131,7 @@ Json text_column(const AnalysisResults& results, const HeadIndex& heads,
 }
 
 Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
-  if (!results.has("head_profile")) return nullptr;
+  if (!results.has_table("head_profile")) return nullptr;
   const ResultFrame& frame = results.frame("head_profile");
   std::vector<std::uint32_t> start = {0};
   std::vector<std::size_t> order;  // rows of the first head, then of the next
@@ -140,14 +141,14 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
   }
   const auto packed = [&](const std::string& column) {
     std::vector<float> values(order.size(), kNan);
-    for (std::size_t i = 0; i < order.size() && frame.has(column); ++i)
+    for (std::size_t i = 0; i < order.size() && frame.has_column(column); ++i)
       values[i] = static_cast<float>(frame.real_column(column)[order[i]]);
     return pack_base64(values);
   };
   return {{"start", pack_base64(start)},
           {"position", packed("position")},
           {"ap", packed("ap")},
-          {"ap_free", frame.has("ap_free") ? Json(packed("ap_free")) : Json()},
+          {"ap_free", frame.has_column("ap_free") ? Json(packed("ap_free")) : Json()},
           {"error", packed(profile_error_column(frame))}};
 }
 
@@ -200,16 +201,17 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
   points.start.push_back(static_cast<std::uint32_t>(points.rows.size()));
 }
 
-void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
+void add_scatter_json(const AnalysisResults& results, const HeadIndex& heads,
+                      ReportHeadData& report) {
   report.json["scatter"] = nullptr;
-  if (!results.has("head_scatter")) return;
+  if (!results.has_table("head_scatter")) return;
   const ResultFrame& frame = results.frame("head_scatter");
-  const auto& components = results.choices().components;
+  const auto& components = results.draw_options().components;
   std::vector<const std::vector<double>*> axes;
   for (const std::string& name :
        {fmt::format("pc{}", components[0]), fmt::format("pc{}", components[1]), std::string("a"),
         std::string("b"), std::string("c0"), std::string("c1")})
-    axes.push_back(frame.has(name) ? &frame.real_column(name) : nullptr);
+    axes.push_back(frame.has_column(name) ? &frame.real_column(name) : nullptr);
   PackedPoints points;
   for (auto& rows : heads.rows_by_head(frame)) pack_points(frame, axes, std::move(rows), points);
   std::vector<std::int64_t> last_positions(results.runs().size(), 1);
@@ -222,7 +224,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  if (frame.has("token")) {  // "tokens": the distinct texts; "token" (points): index into "tokens"
+  if (frame.has_column(
+          "token")) {  // "tokens": the distinct texts; "token" (points): index into "tokens"
     std::map<std::string, std::uint32_t> places;
     Json tokens = Json::array();
     const auto token_of_point = project(points.rows, [&](std::size_t row) {
@@ -266,19 +269,19 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
   ReportHeadData report;
   report.json = {{"count", heads.size()},
-                 {"run", heads.encode(&HeadOfRun::run)},
-                 {"layer", heads.encode(&HeadOfRun::layer)},
-                 {"head", heads.encode(&HeadOfRun::head)},
-                 {"rope", text_column(results, heads, kHeadTables, "rope")},
-                 {"attention", text_column(results, heads, kHeadTables, "attention")},
+                 {"run", heads.encode_field(&HeadOfRun::run)},
+                 {"layer", heads.encode_field(&HeadOfRun::layer)},
+                 {"head", heads.encode_field(&HeadOfRun::head)},
+                 {"rope", text_column_json(results, heads, kHeadTables, "rope")},
+                 {"attention", text_column_json(results, heads, kHeadTables, "attention")},
                  {"classes", classes},
-                 {"class", text_column(results, heads, {"taxonomy"}, "class")},
-                 {"class_axis", text_column(results, heads, {"taxonomy"}, "class_axis")},
-                 {"gaussian", text_column(results, heads, {"head_metrics"}, "gaussian")},
+                 {"class", text_column_json(results, heads, {"taxonomy"}, "class")},
+                 {"class_axis", text_column_json(results, heads, {"taxonomy"}, "class_axis")},
+                 {"gaussian", text_column_json(results, heads, {"head_metrics"}, "gaussian")},
                  {"measures", measures_json(results, heads)},
                  {"meanings", meanings},
                  {"profile", profiles_json(results, heads)}};
-  add_scatter(results, heads, report);
+  add_scatter_json(results, heads, report);
   return report;
 }
 

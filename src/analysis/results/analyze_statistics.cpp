@@ -141,7 +141,7 @@ PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryMode
                                         make_centred_rows(as_rows_view(file.rows)), options);
 }
 
-void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
+void analyze_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
   const auto& options = shared.options;
   const Moments queries = moments_of_head(layer.all_queries, report.query.head);
   const Moments keys = moments_of_head(layer.all_keys, report.k_head);
@@ -178,7 +178,7 @@ void check_statistics_options(const AnalyzeOptions& options) {
         options.data_root);
 }
 
-void check_keys(const AnalyzeOptions& options, const Statistics& s) {
+void check_keys_option(const AnalyzeOptions& options, const Statistics& s) {
   if (!options.plasticity)
     bad_input("--keys {}: the plasticity compares them, which is not asked for", options.keys);
   if (options.pre_rope)
@@ -209,7 +209,8 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
 }
 
 // The --keys capture must have the same model and dtype as the statistics.
-void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
+void check_same_model(const std::string& keys, const Metadata& capture,
+                      const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {
     const auto a = capture.find(name);
@@ -228,7 +229,7 @@ void check_same_run(const std::string& keys, const Metadata& capture, const Meta
 
 void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) {
   const auto& options = shared.options;
-  check_keys(options, shared.statistics);
+  check_keys_option(options, shared.statistics);
   shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
   std::set<HeadId> keys;
   for (const auto& query : queries)
@@ -242,8 +243,8 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
           options.keys, key.head, key.layer);
   shared.capture->fetch_heads({keys.begin(), keys.end()});
   const auto& root = shared.capture->capture_index().data_root;
-  check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
-                 shared.statistics.metadata);
+  check_same_model(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
+                   shared.statistics.metadata);
   std::vector<std::int64_t> texts;
   std::set<int> layers;
   for (const auto& key : keys)
@@ -263,7 +264,7 @@ std::optional<std::int32_t> sliding_window_of_layer(const Statistics& s, std::in
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
-SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
+SharedInputs make_shared_inputs(const AnalyzeOptions& options, const Statistics& s) {
   SharedInputs shared{.options = options,
                       .statistics = s,
                       .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
@@ -280,7 +281,7 @@ SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
   return shared;
 }
 
-std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<HeadId>& queries) {
+std::vector<HeadReport> make_head_reports(const Statistics& s, const std::vector<HeadId>& queries) {
   std::vector<HeadReport> reports;
   for (const auto& query : queries) {
     HeadReport report;
@@ -293,7 +294,7 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
   return reports;
 }
 
-void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
+void analyze_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
   const auto layer = heads.front().query.layer;
   const auto& queries = layer_moments(shared, VectorKind::query, layer);
   const auto& keys = layer_moments(shared, VectorKind::key, layer);
@@ -301,7 +302,7 @@ void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     HeadReport& report = heads[as_index(i)];
     try {
-      run_head(shared, both, report);
+      analyze_head(shared, both, report);
     } catch (const Error& error) {
       mark_head_failed(report, error);
     }
@@ -351,7 +352,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   auto queries = select_query_heads(index, options);
   keep_heads_of_attention_kind(queries, options,
                                [&](int layer) { return sliding_window_of_layer(s, layer); });
-  SharedInputs shared = make_inputs(options, s);
+  SharedInputs shared = make_shared_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;
   run.compares_keys = !options.keys.empty();
@@ -364,7 +365,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   run.label = !options.label.empty()       ? options.label
               : model != run.capture.end() ? model->second
                                            : short_name(options.data_root);
-  run.heads = make_reports(s, queries);
+  run.heads = make_head_reports(s, queries);
   run.more = statistics_tables(s, run.label, queries);
   Progress progress(
       {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
@@ -372,7 +373,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     auto end = begin;
     while (end < run.heads.size() && run.heads[end].query.layer == run.heads[begin].query.layer)
       ++end;
-    run_layer(shared, std::span(run.heads).subspan(begin, end - begin));
+    analyze_layer(shared, std::span(run.heads).subspan(begin, end - begin));
     progress.update(static_cast<std::int64_t>(end));
     begin = end;
   }

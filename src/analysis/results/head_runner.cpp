@@ -162,7 +162,7 @@ class HeadRunner {
     AnalysisTimes times;
     KeyHead key;
     try {
-      key = translate_exceptions([&] { return prepare(group.key, times); });
+      key = translate_exceptions([&] { return prepare_key_head(group.key, times); });
     } catch (const Error& error) {
       for (const auto i : group.heads) mark_head_failed(run_.heads[i], error);
       return;
@@ -187,7 +187,7 @@ class HeadRunner {
   }
 
  private:
-  HeadFile read(const HeadId& id) const {
+  HeadFile read_rows(const HeadId& id) const {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_capture_head(index_, id);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
@@ -198,25 +198,25 @@ class HeadRunner {
   }
 
   // The jackknife and the cross-fitted drift axis of the PCA need leave-one-group-out moments.
-  bool needs_groups() const { return options_.errors || options_.pca; }
+  bool needs_text_groups() const { return options_.errors || options_.pca; }
 
   // Principal components of queries or keys, and the covariance spectrum for the rank measures.
-  QueryOrKeyPca compute_side_pca(const Moments& rows) const {
+  QueryOrKeyPca compute_separate_pca(const Moments& rows) const {
     const int components = options_.pca ? options_.pca_options.separate_components : 0;
     if (components <= 0 && !options_.geometry) return {};
     return separate_pca(rows, std::max(0, components));
   }
 
-  KeyHead prepare(const HeadId& id, AnalysisTimes& times) const {
+  KeyHead prepare_key_head(const HeadId& id, AnalysisTimes& times) const {
     Stopwatch watch;
     KeyHead key;
-    key.file = read(id);
+    key.file = read_rows(id);
     times.read += watch.lap();
     key.rows = make_grouped_rows(as_rows_view(key.file.rows), texts_);
     times.moments += watch.lap();
-    if (needs_groups()) key.without_group = leave_one_group_out_moments(key.rows);
+    if (needs_text_groups()) key.without_group = leave_one_group_out_moments(key.rows);
     times.errors += watch.lap();
-    QueryOrKeyPca pca = compute_side_pca(key.rows.rows);
+    QueryOrKeyPca pca = compute_separate_pca(key.rows.rows);
     times.pca += watch.lap();
     if (options_.geometry) key.ranks = covariance_ranks(pca.spectrum, key.without_group);
     key.components = std::move(pca.components);
@@ -240,7 +240,8 @@ class HeadRunner {
   }
 
   // Warns if positions span a long range: the frequency search has a grid point per position.
-  void warn_about_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
+  void warn_about_long_span(std::span<const std::int32_t> queries,
+                            std::span<const std::int32_t> keys) {
     constexpr std::int64_t kLongSpan = std::int64_t{1} << 21;
     std::int64_t first = INT32_MAX, last = INT32_MIN;
     for (const auto side : {queries, keys})
@@ -257,7 +258,7 @@ class HeadRunner {
 
   void compute_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
                         const PooledMoments& pooled, const std::vector<double>& inv_freq) {
-    warn_about_span(queries.source.position, keys.source.position);
+    warn_about_long_span(queries.source.position, keys.source.position);
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
     std::erase(rotation.inv_freq, 0.0);  // pairs that do not rotate
@@ -289,7 +290,7 @@ class HeadRunner {
 
   void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
     Stopwatch watch;
-    const HeadFile file = read(report.query);
+    const HeadFile file = read_rows(report.query);
     const CentredRows& keys = key.rows.rows;
     times.read += watch.lap();
     const std::string path = head_file_path(options_.data_root, report.query);
@@ -312,13 +313,13 @@ class HeadRunner {
     const PooledMoments pooled = pool_moments(queries, keys);
     times.moments += watch.lap();
     std::vector<Moments> without_group;
-    if (needs_groups()) without_group = leave_one_group_out_moments(grouped);
+    if (needs_text_groups()) without_group = leave_one_group_out_moments(grouped);
     times.errors += watch.lap();
     if (options_.pca) {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
       correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
     }
-    QueryOrKeyPca side = compute_side_pca(queries);
+    QueryOrKeyPca side = compute_separate_pca(queries);
     report.q_components = std::move(side.components);
     times.pca += watch.lap();
     if (options_.rotation) compute_rotation(report, queries, keys, pooled, rope.inv_freq);

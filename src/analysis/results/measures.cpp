@@ -15,7 +15,7 @@ namespace {
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
 // Returns 1 for a positive number, 0 for other numbers, NaN for NaN.
-double is_positive(double number) {
+double positive_indicator(double number) {
   return std::isnan(number) ? kNan : number > 0 ? 1 : 0;
 }
 
@@ -141,11 +141,11 @@ std::vector<HeadMeasure> rotation_measures() {
           {.name = "mu_k_a", .of = field(&R::mu_k_a)},
           {.name = "bias_strength", .of = field(&R::bias_strength)},
           {.name = "share_positive_bias",
-           .of = field([](const R& r) { return is_positive(r.bias_strength); })},
+           .of = field([](const R& r) { return positive_indicator(r.bias_strength); })},
           {.name = "share_positive_mu_q_a",
-           .of = field([](const R& r) { return is_positive(r.mu_q_a); })},
+           .of = field([](const R& r) { return positive_indicator(r.mu_q_a); })},
           {.name = "share_var_b_above_a",
-           .of = field([](const R& r) { return is_positive(r.var_frac_b - r.var_frac_a); })},
+           .of = field([](const R& r) { return positive_indicator(r.var_frac_b - r.var_frac_a); })},
           {.name = "separation_strength", .of = field(&R::separation_strength)},
           {.name = "var_frac_a", .of = field(&R::var_frac_a)},
           {.name = "var_frac_b", .of = field(&R::var_frac_b)},

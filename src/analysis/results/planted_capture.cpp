@@ -56,7 +56,7 @@ PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& 
   return head;
 }
 
-Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
+Metadata planted_metadata(const PlantedCaptureOptions& options, const HeadId& id) {
   if (!options.metadata) return {};
   Metadata result = {{metadata::kModel, kModelName},
                      {metadata::kLayer, std::to_string(id.layer)},
@@ -83,7 +83,7 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
   return result;
 }
 
-void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
+void write_planted_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const bool is_query = id.kind == HeadKind::query;
   const PlantedOptions head = planted_head(options, id);
   const std::uint64_t rows_seed =
@@ -91,7 +91,7 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   HeadRows rows = generate_planted_rows(head, id.kind, rows_seed);
   const bool full = options.full_every > 0 && (id.layer + 1) % options.full_every == 0;
   if (options.sliding_window > 0 && !full) rows.sliding_window = options.sliding_window;
-  write_head_file(head_file_path(options.data_root, id), rows, metadata_of(options, id));
+  write_head_file(head_file_path(options.data_root, id), rows, planted_metadata(options, id));
 }
 
 Json planted_truth(const PlantedCaptureOptions& options, const HeadId& query) {
@@ -125,8 +125,9 @@ void write_planted_capture(const PlantedCaptureOptions& options) {
       files.insert({query.layer, key_head_of(options, query), HeadKind::key});
     const std::vector<HeadId> list(files.begin(), files.end());
     std::filesystem::create_directories(options.data_root);
-    parallel_for(std::ssize(list),
-                 [&](std::int64_t i) { write_head(options, list[static_cast<std::size_t>(i)]); });
+    parallel_for(std::ssize(list), [&](std::int64_t i) {
+      write_planted_head(options, list[static_cast<std::size_t>(i)]);
+    });
     Json planted = Json::array();
     for (const auto& query : queries) planted.push_back(planted_truth(options, query));
     write_file(options.data_root + "/planted.json", planted.dump(1) + "\n");

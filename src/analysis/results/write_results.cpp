@@ -49,7 +49,8 @@ void add_difference(const std::string& name, const Json& there, const Json& here
 }
 
 // Lists options that differ between two runs and affect an analysis that both of them ran.
-void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
+void list_option_differences(const Json& there, const Json& here,
+                             std::vector<std::string>& differences) {
   Json all = there;
   all.update(here);
   for (const auto& [key, value] : all.items()) {
@@ -78,7 +79,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
     add_difference("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
-    compare_options(there.at("options"), analyze_options_to_json(options), differences);
+    list_option_differences(there.at("options"), analyze_options_to_json(options), differences);
   } catch (const Json::exception& error) {
     bad_input(
         "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "
@@ -93,7 +94,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
 }
 
 // Returns the file names of the result tables in the folder.
-std::vector<std::string> table_files(const std::string& folder) {
+std::vector<std::string> table_file_names(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& [table, schema] : result_table_schemas())
     for (const char* ending : {".csv", ".parquet"})
@@ -285,10 +286,10 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
       remove_summary_file(folder);
       // Keep the tables of a statistics folder, which have some of the same names.
       if (!is_statistics_folder(folder))
-        for (const auto& name : table_files(folder)) fs::remove(folder + "/" + name);
+        for (const auto& name : table_file_names(folder)) fs::remove(folder + "/" + name);
     }
     staged.move_into_place();
-    summary["files"] = to_json(list_files(folder, table_files(folder)));
+    summary["files"] = to_json(list_files(folder, table_file_names(folder)));
     const double write_seconds = seconds_since(begun);
     // timings.json is the only output file that differs between repeated runs.
     const Json timings = {

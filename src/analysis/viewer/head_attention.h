@@ -23,7 +23,7 @@ namespace qkscope {
 
 // A small cache with least-recently-used (LRU) eviction.
 template <typename Key, typename Value>
-class RecentCache {
+class LruCache {
  public:
   // Returns the value and marks it as used; null if it is not in the cache.
   Value* find(const Key& key) {
@@ -103,7 +103,7 @@ class QueryKeyStore {
   class LayerRecorder;
 
   std::shared_ptr<const LayerVectors> layer(std::int64_t layer);
-  void run(Observer& observer, std::int64_t first_layer) const;
+  void run_pass(Observer& observer, std::int64_t first_layer) const;
 
   std::shared_ptr<const Model> model_;
   ModelConfig config_;
@@ -111,9 +111,9 @@ class QueryKeyStore {
   QueryKeyPlan plan_;
   std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
   std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
-  RecentCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
+  LruCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
   // Cache of q and k (rows, d_head) converted from 16 bits to float32, by (layer, head).
-  RecentCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
+  LruCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
 };
 
 // Attention of one query. Scores and pattern are bit-identical to `qkscope trace` on the CPU.
@@ -174,14 +174,14 @@ class HeadAttention {
   // Computes the overview for about `seconds` more. Returns the fraction of the text that is done.
   double extend_overview(double seconds);
   int base_level() const { return base_level_; }
-  std::int64_t cells_at(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
+  std::int64_t cells_per_side(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
   // Returns (side, side) overview cells starting at cell (row, column); level >= base_level().
-  std::vector<float> overview(int level, std::int64_t row, std::int64_t column, std::int64_t side,
-                              CellValue value) const;
+  std::vector<float> overview_cells(int level, std::int64_t row, std::int64_t column,
+                                    std::int64_t side, CellValue value) const;
 
  private:
   // Queries first, first + step, ...
-  struct Queries {
+  struct QueryRange {
     std::int64_t first;
     std::int64_t step;
     std::int64_t count;
@@ -192,21 +192,22 @@ class HeadAttention {
 
   std::int64_t rows() const { return store_.rows(); }
   // Sets q_ and k_ to the head's vectors, which stay valid while the returned object exists.
-  [[nodiscard]] HeadVectors load();
+  [[nodiscard]] HeadVectors load_vectors();
   void pack_key_values();
-  void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
+  void compute_scores(const QueryRange& queries, std::int64_t begin, std::int64_t end,
+                      float* out) const;
   // Replaces the scores of a query with its attention to the visible keys in `keys`; returns the
   // range of these keys. `row` starts at key `origin`, the first visible key unless the log-sum-exp
   // is known.
   KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
   // Calls `visit` with the attention of each query to keys [begin, end). Computes a row over all
   // keys if the query has no stored log-sum-exp.
-  void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
-                  const RowVisitor& visit);
-  void add_frequencies(std::int64_t query, AttentionRow& row) const;
+  void visit_attention(const QueryRange& queries, std::int64_t begin, std::int64_t end,
+                       const RowVisitor& visit);
+  void add_frequency_scores(std::int64_t query, AttentionRow& row) const;
   // Computes a tile from q and k; a `preview` uses only one query per row of cells.
-  Tile computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
-                     bool preview);
+  Tile compute_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
+                    bool preview);
 
   QueryKeyStore& store_;
   std::int64_t layer_;
