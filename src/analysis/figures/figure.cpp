@@ -37,8 +37,7 @@ double legend_entry_width(const LegendEntry& entry) {
 }
 
 #define NAMED(function) {#function, function},
-const std::map<std::string, DrawingFunction*> kDrawingFunctions = {
-    QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
+const std::map<std::string, FigureDrawer*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
 #undef NAMED
 
 // `defaults`: YAML keys shared by all figures that use the same drawing function.
@@ -68,8 +67,7 @@ void add_geometry_heatmaps(const Json& defaults, std::vector<FigureKind>& kinds)
 }
 
 // Runs the gnuplot that is installed with the package or, if there is none, the one on the PATH.
-ChildResult run_gnuplot_process(std::vector<std::string> arguments,
-                                const std::string& folder = "") {
+ChildResult execute_gnuplot(std::vector<std::string> arguments, const std::string& folder = "") {
   std::string program = "gnuplot";
   for (const auto& helpers : helper_program_folders())
     if (::access((helpers + "/gnuplot").c_str(), X_OK) == 0) {
@@ -307,7 +305,7 @@ const std::vector<FigureKind>& figure_kinds() {
 }
 
 void require_gnuplot() {
-  const int status = run_gnuplot_process({"--version"}).status;
+  const int status = execute_gnuplot({"--version"}).status;
   if (status != 0) failure("'gnuplot --version' ends with status {}; is it installed?", status);
 }
 
@@ -322,7 +320,7 @@ std::string gnuplot_script(const Figure& figure, const std::vector<std::string>&
 
 void run_gnuplot(const std::string& folder, const std::string& name) {
   // --default-settings ignores the user's start-up files, which could change the figures.
-  const auto result = run_gnuplot_process({"--default-settings", name + ".gp"}, folder);
+  const auto result = execute_gnuplot({"--default-settings", name + ".gp"}, folder);
   if (result.status != 0) failure("gnuplot could not draw {}:\n{}", name, result.err);
   if (!result.err.empty()) log::debug("gnuplot on {}:\n{}", name, result.err);
 }

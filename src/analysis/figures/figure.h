@@ -117,7 +117,7 @@ inline Figure empty_figure(std::string why) {
 }
 
 struct FigureKind;
-using DrawingFunction = Figure(const AnalysisResults& results, const FigureKind& kind);
+using FigureDrawer = Figure(const AnalysisResults& results, const FigureKind& kind);
 
 // One entry of figures.yaml.
 struct FigureKind {
@@ -126,7 +126,7 @@ struct FigureKind {
   // "one": shows a single run, never a sweep of several. "several": compares runs; drawn for a
   // single run only if the user names the figure. "": shows any number of runs.
   std::string runs;
-  DrawingFunction* draw = nullptr;  // may leave name, title and caption to make_figure()
+  FigureDrawer* draw = nullptr;  // may leave name, title and caption to make_figure()
   Json keys;
 
   // Returns the value of a key in the figure's YAML entry, or "" if the key is missing.
@@ -164,7 +164,7 @@ const std::vector<FigureKind>& figure_kinds();
   X(nope_vs_rope) X(pc_roles) X(plasticity_heatmap) X(plasticity_profile) X(rq_rk_scatter) \
   X(score_curves) X(taxonomy_evolution) X(trajectory) X(variance_decomposition)
 // clang-format on
-#define DECLARE(function) DrawingFunction function;
+#define DECLARE(function) FigureDrawer function;
 QKSCOPE_DRAWING_FUNCTIONS(DECLARE)
 #undef DECLARE
 

@@ -177,8 +177,7 @@ std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& 
   return chosen;
 }
 
-using RowInPanel =
-    std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
+using RowInPanel = std::pair<std::int64_t, std::size_t>;  // (panel, row of the plotted table)
 
 // Returns the CSV of scatter points; their shade is position / largest position. `panel_column`:
 // name of the column that holds the panel number.

@@ -228,7 +228,8 @@ Figure draw_pair_heatmap(const AnalysisResults& results, const FigureKind& kind,
   const int factor = panels == 1 ? 2 : 1;  // a single panel has room for more ticks
   bool thousands = true;                   // one number format for both axes of all panels
   for (std::size_t i = 0; i < panels; ++i)
-    for (const auto* axis : {&x, &y}) thousands &= is_multiple_of_thousand(axis->step(i, factor));
+    for (const auto* axis : {&x, &y})
+      thousands &= is_multiple_of_thousand(axis->tick_step(i, factor));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     return {
         map.groups.groups[i].title,

@@ -25,8 +25,7 @@ struct TrainingPhase {
   std::vector<std::string> lines = {};  // the name, broken at spaces
 };
 
-// Returns the training phases. TrainingPhase names are broken into lines that fit an axis of this
-// width.
+// Returns the training phases. Phase names are broken into lines that fit an axis of this width.
 std::vector<TrainingPhase> training_phases_of_runs(const AnalysisResults& results, double inches) {
   std::vector<TrainingPhase> phases;
   const auto& runs = results.runs();
@@ -231,26 +230,26 @@ PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure,
   const auto quantile = [](double fraction) {
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
-  const auto add_column = [&](const char* ending, const auto& statistic) {
+  const auto add_statistic = [&](const char* ending, const auto& statistic) {
     return fmt::format("${}", add_column(measure.name + ending, project(groups, statistic)));
   };
   PlotSeries series{measure.look, "", "", ""};
   if (measure.summary == SummaryStatistic::mean ||
       measure.summary == SummaryStatistic::mean_and_deviation) {
-    series.middle = series.low = series.high = add_column("_mean", mean_of);
-    const auto deviation = add_column("_std", standard_deviation_of);
+    series.middle = series.low = series.high = add_statistic("_mean", mean_of);
+    const auto deviation = add_statistic("_std", standard_deviation_of);
     if (measure.summary == SummaryStatistic::mean_and_deviation) {
       series.low = fmt::format("{} - {}", series.middle, deviation);
       series.high = fmt::format("{} + {}", series.middle, deviation);
     }
   } else {
-    series.middle = add_column("_median", quantile(0.5));
-    series.low = add_column("_q25", quantile(0.25));
-    series.high = add_column("_q75", quantile(0.75));
-    const auto mean = add_column("_mean", mean_of);
+    series.middle = add_statistic("_median", quantile(0.5));
+    series.low = add_statistic("_q25", quantile(0.25));
+    series.high = add_statistic("_q75", quantile(0.75));
+    const auto mean = add_statistic("_mean", mean_of);
     if (measure.summary == SummaryStatistic::mean_and_quartiles) series.middle = mean;
   }
-  add_column("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
+  add_statistic("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
   add_interval(measure, series);
   return series;
 }

@@ -224,8 +224,8 @@ void add_scatter_json(const AnalysisResults& results, const HeadIndex& heads,
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  if (frame.has_column(
-          "token")) {  // "tokens": the distinct texts; "token" (points): index into "tokens"
+  // "tokens": the distinct texts; "token" (points): index into "tokens"
+  if (frame.has_column("token")) {
     std::map<std::string, std::uint32_t> places;
     Json tokens = Json::array();
     const auto token_of_point = project(points.rows, [&](std::size_t row) {

@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-using IntegerList = std::vector<std::int64_t>;
+using Integers = std::vector<std::int64_t>;
 
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 
@@ -24,9 +24,9 @@ template <typename Field>
 OptionValue option_value_of_field(const Field& field, OptionKind kind,
                                   const std::vector<std::string_view>& words) {
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>)
-    return field ? IntegerList{field->query_heads, field->key_heads} : IntegerList{};
+    return field ? Integers{field->query_heads, field->key_heads} : Integers{};
   else if constexpr (std::is_same_v<Field, std::vector<int>>)
-    return IntegerList(field.begin(), field.end());
+    return Integers(field.begin(), field.end());
   else if constexpr (kIsChoice<Field>)
     return kind == OptionKind::flag
                ? OptionValue(static_cast<bool>(field))
@@ -47,14 +47,13 @@ void store_option_value(const OptionValue& value, const std::vector<std::string_
                         Field& field) {
   const auto* word = std::get_if<std::string>(&value);
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>) {
-    const auto& counts = std::get<IntegerList>(value);
+    const auto& counts = std::get<Integers>(value);
     field.reset();
     if (counts.size() == 2)
       field = HeadCounts{static_cast<int>(counts[0]), static_cast<int>(counts[1])};
   } else if constexpr (std::is_same_v<Field, std::vector<int>>) {
     field.clear();
-    for (const auto number : std::get<IntegerList>(value))
-      field.push_back(static_cast<int>(number));
+    for (const auto number : std::get<Integers>(value)) field.push_back(static_cast<int>(number));
   } else if constexpr (kIsChoice<Field>) {
     field = word == nullptr ? static_cast<Field>(std::get<bool>(value))
                             : static_cast<Field>(std::ranges::find(words, *word) - words.begin());
@@ -68,7 +67,7 @@ void store_option_value(const OptionValue& value, const std::vector<std::string_
 
 // Sets the default value of an option and the functions that access its field.
 template <typename Access>
-AnalysisOption option_row(AnalysisOption option, Access access) {
+AnalysisOption row(AnalysisOption option, Access access) {
   option.load = [access, kind = option.kind, words = option.words](const AnalyzeOptions& options) {
     return option_value_of_field(access(options), kind, words);
   };
@@ -95,86 +94,86 @@ using Group = OptionGroup;
 // clang-format off
 const std::vector<AnalysisOption> kRows = {
   // Options that replace metadata which a capture lacks.
-  option_row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
-  option_row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
+  row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
+  row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
        "id or ID@REVISION; only its config.json is read"}, FIELD(model)),
-  option_row({.name = "head_counts", .group = Group::capture, .kind = counts, .help = "Query heads and key heads per "
+  row({.name = "head_counts", .group = Group::capture, .kind = counts, .help = "Query heads and key heads per "
        "layer, as 32,8, for captures that do not state them", .least = 1, .length = 2}, FIELD(head_counts)),
-  option_row({"nope_layers", Group::capture, layers, "Layers without RoPE, for captures that do not state them"},
+  row({"nope_layers", Group::capture, layers, "Layers without RoPE, for captures that do not state them"},
       FIELD(nope_layers)),
 
-  option_row({"partial", Group::rows, flag, "Analyse the heads that are there if the capture is not whole; the model column "
+  row({"partial", Group::rows, flag, "Analyse the heads that are there if the capture is not whole; the model column "
        "of every table then ends with (partial)"}, FIELD(partial)),
-  option_row({"layers", Group::rows, layers, "Only these layers: 0,4-7 (default: all)"}, FIELD(layers)),
-  option_row({"heads", Group::rows, heads, "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)"}, FIELD(heads)),
-  option_row({.name = "attention", .group = Group::rows, .kind = choice, .help = "Only layers with full attention, or with "
+  row({"layers", Group::rows, layers, "Only these layers: 0,4-7 (default: all)"}, FIELD(layers)),
+  row({"heads", Group::rows, heads, "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)"}, FIELD(heads)),
+  row({.name = "attention", .group = Group::rows, .kind = choice, .help = "Only layers with full attention, or with "
        "a sliding window", .words = {"any", "full", "sliding"}}, FIELD(attention)),
-  option_row({.name = "max_tokens", .group = Group::rows, .kind = count, .help = "Use a seeded sample of at most this "
+  row({.name = "max_tokens", .group = Group::rows, .kind = count, .help = "Use a seeded sample of at most this "
        "many rows per file (0: all rows)", .most = kUnlimited}, FIELD(max_tokens)),
-  option_row({.name = "seed", .group = Group::rows, .kind = count, .help = "Seed of every random sample",
+  row({.name = "seed", .group = Group::rows, .kind = count, .help = "Seed of every random sample",
        .most = std::numeric_limits<std::uint64_t>::max()}, FIELD(seed)),
-  option_row({"errors", Group::rows, flag, "Errors of the means over heads, by a jackknife over texts"}, FIELD(errors)),
-  option_row({"scatter", Group::rows, count, "Rows per head and side kept for figures in head_scatter.parquet (0: none)"},
+  row({"errors", Group::rows, flag, "Errors of the means over heads, by a jackknife over texts"}, FIELD(errors)),
+  row({"scatter", Group::rows, count, "Rows per head and side kept for figures in head_scatter.parquet (0: none)"},
       FIELD(scatter)),
 
-  option_row({.name = "components", .group = Group::pca, .kind = count, .help = "Principal components per head",
+  row({.name = "components", .group = Group::pca, .kind = count, .help = "Principal components per head",
        .least = 1}, FIELD(pca_options.components)),
-  option_row({"separate_pca", Group::pca, count, "Principal components of queries alone and of keys alone in "
+  row({"separate_pca", Group::pca, count, "Principal components of queries alone and of keys alone in "
        "correlations.csv (0: none)"}, FIELD(pca_options.separate_components)),
-  option_row({"high", Group::pca, number, "Taxonomy: a correlation above this is high"}, FIELD(taxonomy.high)),
-  option_row({"low", Group::pca, number, "Taxonomy: a correlation below this is low"}, FIELD(taxonomy.low)),
+  row({"high", Group::pca, number, "Taxonomy: a correlation above this is high"}, FIELD(taxonomy.high)),
+  row({"low", Group::pca, number, "Taxonomy: a correlation below this is low"}, FIELD(taxonomy.low)),
 
-  option_row({.name = "separation", .group = Group::rotation, .kind = choice, .help = "Direction b: the difference of "
+  row({.name = "separation", .group = Group::rotation, .kind = choice, .help = "Direction b: the difference of "
        "means, or the first eigenvector of query-key differences with a projected out before (eigen) or after",
        .words = {"mean", "eigen", "eigen-then-project"}}, FIELD(rotation_options.separation)),
-  option_row({"null_draws", Group::rotation, count, "Random permutations of the positions for the null distribution of "
+  row({"null_draws", Group::rotation, count, "Random permutations of the positions for the null distribution of "
        "correlations along a (0: none)"}, FIELD(rotation_options.null_draws)),
-  option_row({.name = "pairs", .group = Group::rotation, .kind = count, .help = "Planes of the complement", .least = 1},
+  row({.name = "pairs", .group = Group::rotation, .kind = count, .help = "Planes of the complement", .least = 1},
       FIELD(rotation_options.pairs)),
-  option_row({"active", Group::rotation, number, "A plane rotates with position if its angle_r is above this"},
+  row({"active", Group::rotation, number, "A plane rotates with position if its angle_r is above this"},
       FIELD(rotation_options.active_angle_r)),
-  option_row({.name = "max_omega", .group = Group::rotation, .kind = number, .help = "Highest frequency searched where "
+  row({.name = "max_omega", .group = Group::rotation, .kind = number, .help = "Highest frequency searched where "
        "RoPE frequencies are unknown (rad/token)", .lower = 1e-6, .upper = 3.14159},
       FIELD(rotation_options.max_omega)),
-  option_row({"planes_of", Group::rotation, heads, "Keep the rows of these heads, LAYER.HEAD,..., on every plane of the "
+  row({"planes_of", Group::rotation, heads, "Keep the rows of these heads, LAYER.HEAD,..., on every plane of the "
        "complement, for the figure head_planes"}, FIELD(planes_of)),
 
-  option_row({.name = "query_model", .group = Group::plasticity, .kind = choice, .help = "Model of the queries in a bin "
+  row({.name = "query_model", .group = Group::plasticity, .kind = choice, .help = "Model of the queries in a bin "
        "of the profile: local regression on position, the queries of the bin, the queries of the bucket, or one "
        "line", .words = {"local", "bin", "bucket", "linear"}}, FIELD(plasticity_options.profile_model)),
-  option_row({.name = "covariance", .group = Group::plasticity, .kind = choice, .help = "Residual covariance of the "
+  row({.name = "covariance", .group = Group::plasticity, .kind = choice, .help = "Residual covariance of the "
        "queries: its diagonal, or the full matrix with Ledoit-Wolf shrinkage", .words = {"diagonal", "full"}},
       FIELD(plasticity_options.covariance)),
-  option_row({.name = "free_keys", .group = Group::plasticity, .kind = count, .help = "Keys per bin up to which the "
+  row({.name = "free_keys", .group = Group::plasticity, .kind = count, .help = "Keys per bin up to which the "
        "model-free plasticity is exact", .least = 1, .most = kUnlimited}, FIELD(plasticity_options.free_keys)),
-  option_row({.name = "max_pairs", .group = Group::plasticity, .kind = count, .help = "Key pairs per cell up to which "
+  row({.name = "max_pairs", .group = Group::plasticity, .kind = count, .help = "Key pairs per cell up to which "
        "averages are exact; above it a sample of this size", .least = 1, .most = kUnlimited},
       FIELD(plasticity_options.max_pairs)),
-  option_row({"p_alpha", Group::plasticity, number, "Significance level of the normality tests"},
+  row({"p_alpha", Group::plasticity, number, "Significance level of the normality tests"},
       FIELD(plasticity_options.p_alpha)),
-  option_row({.name = "profile_bins", .group = Group::plasticity, .kind = count, .help = "Bins of the profile over the "
+  row({.name = "profile_bins", .group = Group::plasticity, .kind = count, .help = "Bins of the profile over the "
        "context: a number, or 'buckets' for the buckets of the capture (default: about 50 queries of a head in "
        "each)", .least = 1, .most = PlasticityOptions::kMostBins, .words = {"buckets"}},
       FIELD(plasticity_options.profile_bins)),
-  option_row({.name = "fifths", .group = Group::plasticity, .kind = choice, .help = "Fifths and tenths of the range of "
+  row({.name = "fifths", .group = Group::plasticity, .kind = choice, .help = "Fifths and tenths of the range of "
        "positions that have values, or of the whole context", .words = {"range", "context"}},
       FIELD(plasticity_options.fifths)),
-  option_row({.name = "length_bins", .group = Group::plasticity, .kind = counts, .help = "Edges of the length bins in "
+  row({.name = "length_bins", .group = Group::plasticity, .kind = counts, .help = "Edges of the length bins in "
        "tokens (default: 0,1024,2048,4096 and so on)", .most = kUnlimited}, FIELD(plasticity_options.length_bins)),
-  option_row({.name = "heatmap_bins", .group = Group::plasticity, .kind = count, .help = "Bins per axis of the heatmap",
+  row({.name = "heatmap_bins", .group = Group::plasticity, .kind = count, .help = "Bins per axis of the heatmap",
        .least = 1, .most = 1000}, FIELD(plasticity_options.heatmap_bins)),
 
-  option_row({.name = "score_pairs", .group = Group::geometry, .kind = count, .help = "Captures only: query-key pairs per "
+  row({.name = "score_pairs", .group = Group::geometry, .kind = count, .help = "Captures only: query-key pairs per "
        "head for distance_share, key_share and query_share; all pairs if there are fewer", .least = 2,
        .most = kUnlimited}, FIELD(geometry_options.score_pairs)),
-  option_row({.name = "swap_queries", .group = Group::geometry, .kind = count, .help = "Captures only: queries per head whose "
+  row({.name = "swap_queries", .group = Group::geometry, .kind = count, .help = "Captures only: queries per head whose "
        "keys are swapped for symbolic_score and positional_score", .least = 1}, FIELD(geometry_options.swap_queries)),
-  option_row({"weights", Group::geometry, text, "Model whose weights give weight_rank_90: folder, id or ID@REVISION; in a "
+  row({"weights", Group::geometry, text, "Model whose weights give weight_rank_90: folder, id or ID@REVISION; in a "
        "sweep file `run` for the model of each run (default: the column stays empty)"}, FIELD(weights)),
 
-  option_row({.name = "stage", .group = Group::statistics, .kind = choice, .help = "Statistics only: vectors before RoPE "
+  row({.name = "stage", .group = Group::statistics, .kind = choice, .help = "Statistics only: vectors before RoPE "
        "(pre), or as they enter the dot product (post)", .words = {"post", "pre"}}, FIELD(pre_rope)),
-  option_row({"keys", Group::statistics, text, "Statistics only: a capture of the same run, whose keys the plasticity "
+  row({"keys", Group::statistics, text, "Statistics only: a capture of the same run, whose keys the plasticity "
        "compares"}, FIELD(keys)),
 };
 // clang-format on
@@ -233,7 +232,7 @@ bool AnalysisOption::allows(const OptionValue& value) const {
     return kind == count && *whole >= least && *whole <= most;
   if (const auto* real = std::get_if<double>(&value))
     return kind == number && *real >= lower && *real <= upper;
-  if (const auto* list = std::get_if<IntegerList>(&value))
+  if (const auto* list = std::get_if<Integers>(&value))
     return (kind == counts || kind == layers) &&
            (length == 0 || list->empty() || list->size() == length) &&
            std::ranges::all_of(*list, [&](std::int64_t item) {

@@ -140,9 +140,8 @@ Metadata capture_metadata(const std::string& file) {
 }
 
 // Returns the query heads to analyse. --attention reads the window from one head file per layer.
-std::vector<HeadId> select_queries_to_analyze(const AnalyzeOptions& options,
-                                              const CaptureSource& source,
-                                              const ModelFacts* model) {
+std::vector<HeadId> fetch_query_heads(const AnalyzeOptions& options, const CaptureSource& source,
+                                      const ModelFacts* model) {
   auto queries = select_query_heads(source.capture_index(), options);
   keep_heads_of_attention_kind(queries, options, [&](int layer) {
     const auto first = std::ranges::find(queries, layer, &HeadId::layer);
@@ -213,7 +212,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
     if (index.counts) model->check_head_counts(*index.counts);
     options.head_counts = model->head_counts();
   }
-  const auto queries = select_queries_to_analyze(options, source, facts);
+  const auto queries = fetch_query_heads(options, source, facts);
   AnalysisRun run;
   run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
   if (const auto state = options.data_root + "/" + layout::kStateFile; path_exists(state))

@@ -77,8 +77,7 @@ void add_profile_bin_rows(const AnalysisRun& run, const HeadReport& head,
              "no_bins", missing_error_reason(*head.plasticity, mean.ap));
 }
 
-void add_pair_heatmap_rows(const AnalysisRun& run, const HeadReport& head,
-                           ResultTableBuilder& rows) {
+void add_heatmap_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (const auto& cell : head.plasticity->heatmap)
     rows.add(head_cells(run, head, cell.key_distance_low, cell.key_distance_high,
@@ -176,7 +175,7 @@ std::vector<TableAdder> tables_of(const AnalysisRun& run, const AnalyzeOptions& 
             per_head_table("head_bucket_plasticity", add_bucket_rows),
             per_head_table("head_profile", add_profile_rows),
             per_head_table("profile_bins", add_profile_bin_rows),
-            per_head_table("pair_heatmap", add_pair_heatmap_rows),
+            per_head_table("pair_heatmap", add_heatmap_rows),
             per_head_table("head_component_weights", add_component_weight_rows)});
   if (options.geometry) append({add_geometry_tables});
   if (options.errors && !run.from_sums)

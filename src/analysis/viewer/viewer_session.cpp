@@ -66,7 +66,7 @@ constexpr std::int64_t kMostQueries = 512;  // evenly spaced queries, if none ar
 
 // Quantises the logarithm of an attention weight in steps of `step`; code 0 means weight 0.
 template <typename Code>
-Code encode_logarithm(double value, double lowest, double step) {
+Code encode_log(double value, double lowest, double step) {
   constexpr double kLargest = std::numeric_limits<Code>::max();
   if (!(value > 0)) return 0;
   return static_cast<Code>(
@@ -81,9 +81,8 @@ constexpr double kCellLowest = -16.0;
 constexpr double kCellStep = 0.1;
 
 Json row_json(const AttentionRow& row) {
-  const auto codes = project(row.pattern, [](float p) {
-    return encode_logarithm<std::uint16_t>(p, kRowLowest, kRowStep);
-  });
+  const auto codes = project(
+      row.pattern, [](float p) { return encode_log<std::uint16_t>(p, kRowLowest, kRowStep); });
   std::vector<std::uint32_t> order(row.pattern.size());
   std::iota(order.begin(), order.end(), 0u);
   const auto exact = std::min(kExactKeys, std::ssize(order));
@@ -109,7 +108,7 @@ Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t
   const auto side = attention.cells_per_side(level);
   std::vector<std::uint8_t> codes;
   for (const float x : attention.overview_cells(level, 0, 0, side, value))
-    codes.push_back(encode_logarithm<std::uint8_t>(x, kCellLowest, kCellStep));
+    codes.push_back(encode_log<std::uint8_t>(x, kCellLowest, kCellStep));
   return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
 }
 
