@@ -22,10 +22,10 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   const ResultFrame& taxonomy = results.frame("taxonomy");
   std::map<HeadOfRun, std::string> classes;
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
-    classes[taxonomy.head_of_row(row)] = taxonomy.text_column("class")[row];
+    classes[taxonomy.head_at(row)] = taxonomy.text_column("class")[row];
   AttentionMassByBand masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const auto found = classes.find(frame.head_of_row(row));
+    const auto found = classes.find(frame.head_at(row));
     const double mass = frame.real_column("mass")[row];
     if (found == classes.end() || std::isnan(mass)) continue;
     masses[frame.nullable_integer_column("width")[row]][found->second].push_back(mass);
@@ -45,8 +45,8 @@ Table key_channel_table(const ResultFrame& frame) {
   std::map<std::pair<bool, HeadOfRun>, std::vector<std::size_t>> heads;
   std::map<HeadOfRun, std::int64_t> map_rows;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    heads[{frame.text_column("stage")[row] == "post", frame.head_of_row(row)}].push_back(row);
-    map_rows[frame.head_of_row(row)] = 0;
+    heads[{frame.text_column("stage")[row] == "post", frame.head_at(row)}].push_back(row);
+    map_rows[frame.head_at(row)] = 0;
   }
   std::int64_t next = 0;
   for (auto& [place, map_row] : map_rows) map_row = next++;
@@ -141,8 +141,7 @@ GraphCoordinates graph_coordinates(const std::string& component) {
 }
 
 // Returns the three heads and three other components that explain most score variance in any run.
-std::vector<std::string> largest_share_components(
-    const std::map<std::string, std::vector<double>>& shares) {
+std::vector<std::string> top_components(const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
     std::vector<std::pair<double, std::string>> order;
@@ -405,7 +404,7 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
     }
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
-  for (const auto& component : largest_share_components(shares)) {
+  for (const auto& component : top_components(shares)) {
     const auto look = family_legend_entry(series.size(), escape_markup(component));
     series.push_back(table.add_line(component, shares[component], look));
   }

@@ -153,7 +153,7 @@ std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
     if (scatter.run_indices()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
     if (ranges.empty() || ranges.back().last != row ||
-        scatter.head_of_row(ranges.back().first) != scatter.head_of_row(row))
+        scatter.head_at(ranges.back().first) != scatter.head_at(row))
       ranges.push_back({row, row});
     ranges.back().last = row + 1;
   }
@@ -221,7 +221,7 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
       results.has_table("complement") ? &results.frame("complement") : nullptr;
   for (std::size_t row = 0; complement && row < complement->rows(); ++row)
     if (const auto plane = complement->integer_column("pair")[row];
-        complement->head_of_row(row) == head)
+        complement->head_at(row) == head)
       titles[plane] = fmt::format("{}: {:.1f} %, {:.2f}", plane,
                                   100 * complement->real_column("variance_share")[row],
                                   complement->real_column("angle_r")[row]);
@@ -359,7 +359,7 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
             kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
                 "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
             [&](std::size_t i) -> PanelGrid::Panel {
-              const auto [run, layer, head] = scatter.head_of_row(heads[i].first);
+              const auto [run, layer, head] = scatter.head_at(heads[i].first);
               return {fmt::format("layer {}, head {}{}", layer, head,
                                   scatter.is_nope(heads[i].first) ? " (NoPE)" : ""),
                       fmt::format("set xtics {}\nset ytics {}\n",
@@ -383,7 +383,7 @@ Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
   // Use the head that the user selected, else the first head of the last run in the table.
   std::optional<HeadOfRun> head;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
-    const auto here = planes.head_of_row(row);
+    const auto here = planes.head_at(row);
     const auto& chosen = results.draw_options().head;
     if (!chosen.empty() && chosen != fmt::format("{}.{}", here.layer, here.head)) continue;
     if (!head || here.run > head->run) head = here;
@@ -395,7 +395,7 @@ Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
   std::vector<RowInPanel> rows;
   for (std::size_t row = 0; row < planes.rows(); ++row)
-    if (planes.head_of_row(row) == *head)
+    if (planes.head_at(row) == *head)
       rows.push_back({planes.nullable_integer_column("plane")[row], row});
   figure.data = shaded_points_table(results, planes, rows, "plane", "x", "y");
   draw_planes(results, kind, *head, figure);

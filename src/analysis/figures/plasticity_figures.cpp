@@ -88,8 +88,8 @@ void add_head_lines(PlasticityProfileTable& profiles) {
   std::int64_t line = 0;
   for (std::size_t first = 0, last = 0; first < frame.rows(); first = last, ++line) {
     std::vector<std::size_t> rows;
-    const auto head = frame.head_of_row(first);
-    for (last = first; last < frame.rows() && frame.head_of_row(last) == head; ++last)
+    const auto head = frame.head_at(first);
+    for (last = first; last < frame.rows() && frame.head_at(last) == head; ++last)
       if (profiles.has_point(last)) rows.push_back(last);
     const auto group = profiles.groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;

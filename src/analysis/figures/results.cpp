@@ -193,9 +193,9 @@ const std::string& ResultFrame::attention_kind(std::size_t row) const {
   return has_column("attention") ? text_column("attention")[row] : kUnknown;
 }
 
-ValuesByRun ResultFrame::group_by_run(const std::vector<double>& values,
-                                      const RowFilter& filter) const {
-  ValuesByRun groups(run_count_);
+RunValues ResultFrame::group_by_run(const std::vector<double>& values,
+                                    const RowFilter& filter) const {
+  RunValues groups(run_count_);
   for (std::size_t row = 0; row < rows(); ++row)
     if (!std::isnan(values[row]) && (!filter || filter(row)))
       groups[run_[row]].push_back(values[row]);

@@ -47,7 +47,7 @@ std::string model_family(std::string_view model);
 bool is_same_model(std::string_view x, std::string_view y);
 
 // Values of one measure, shape (runs, heads of the run).
-using ValuesByRun = std::vector<std::vector<double>>;
+using RunValues = std::vector<std::vector<double>>;
 
 // A head of one of the runs.
 struct HeadOfRun {
@@ -97,7 +97,7 @@ class ResultFrame {
   const std::vector<std::int64_t>& head_column() const {
     return integer_column(has_column("head") ? "head" : "q_head");
   }
-  HeadOfRun head_of_row(std::size_t row) const {
+  HeadOfRun head_at(std::size_t row) const {
     return {run_[row], integer_column("layer")[row], head_column()[row]};
   }
 
@@ -112,8 +112,8 @@ class ResultFrame {
   const std::string& attention_kind(std::size_t row) const;
 
   // Groups `values` (rows) by run, leaving out NaN and rows that `filter` rejects.
-  ValuesByRun group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
-  ValuesByRun group_by_run(std::string_view name, const RowFilter& filter = {}) const {
+  RunValues group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
+  RunValues group_by_run(std::string_view name, const RowFilter& filter = {}) const {
     return group_by_run(real_column(name), filter);
   }
 

@@ -146,7 +146,7 @@ std::string vertical_axis_of_runs(const AnalysisResults& results) {
                      style::kSmall);
 }
 
-AxisUnit choose_axis_unit(const ValuesByRun& groups, const std::string& unit) {
+AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit) {
   double largest = 0;
   for (const auto& group : groups)
     for (const double fraction : {0.25, 0.75})
@@ -201,7 +201,7 @@ std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series) {
   return entries;
 }
 
-ValuesByRun mark_class_members_by_run(const AnalysisResults& results, const std::string& name) {
+RunValues mark_class_members_by_run(const AnalysisResults& results, const std::string& name) {
   const ResultFrame& frame = results.frame("taxonomy");
   const auto& classes = frame.text_column("class");
   std::vector<double> is(frame.rows(), kNan);
@@ -210,7 +210,7 @@ ValuesByRun mark_class_members_by_run(const AnalysisResults& results, const std:
   return frame.group_by_run(is);
 }
 
-std::vector<double> mean_by_run(const ValuesByRun& groups) {
+std::vector<double> mean_by_run(const RunValues& groups) {
   return project(groups, mean_of);
 }
 
@@ -225,8 +225,7 @@ PlotSeries TrajectoryTable::add_line(const std::string& name, std::vector<double
   return {std::move(look), column, column, column};
 }
 
-PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure,
-                                        const ValuesByRun& groups) {
+PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const RunValues& groups) {
   const auto quantile = [](double fraction) {
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };

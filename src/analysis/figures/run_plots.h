@@ -20,7 +20,7 @@ struct AxisUnit {
 };
 // Returns an axis unit whose scale is a power of ten that brings the quartiles of the groups into
 // the range 1 to 10. The scale is 1 if the quartiles are already between 0.05 and 1000.
-AxisUnit choose_axis_unit(const ValuesByRun& groups, const std::string& unit);
+AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit);
 
 // A measure plotted over runs. Each value is a gnuplot expression, for example "$2 - $3".
 struct PlotSeries {
@@ -43,10 +43,10 @@ std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
 // Returns, by run, 1 for each head of class `name` and 0 for each head of any other class.
-ValuesByRun mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
+RunValues mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
-std::vector<double> mean_by_run(const ValuesByRun& groups);
+std::vector<double> mean_by_run(const RunValues& groups);
 
 struct TrajectoryPanel {
   std::string y_label;   // gnuplot markup
@@ -83,7 +83,7 @@ class TrajectoryTable {
   PlotSeries add_line(const std::string& name, std::vector<double> values, LegendEntry look);
   // Adds the columns of a measure and returns its series. Columns: NAME_mean and NAME_std, or
   // NAME_median, NAME_q25, NAME_q75, NAME_mean; NAME_heads; NAME_low and NAME_high if known.
-  PlotSeries add_measure(const TrajectoryMeasure& measure, const ValuesByRun& groups);
+  PlotSeries add_measure(const TrajectoryMeasure& measure, const RunValues& groups);
 
   // Returns a sentence about the error bars for the caption, or "" if there are no error bars.
   std::string error_bars_note() const;

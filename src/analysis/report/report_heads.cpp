@@ -32,8 +32,7 @@ class HeadIndex {
     for (const char* name : kHeadTables) {
       if (!results.has_table(name)) continue;
       const ResultFrame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row)
-        places_.insert({frame.head_of_row(row), 0});
+      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({frame.head_at(row), 0});
     }
     std::size_t next = 0;
     for (auto& [key, place] : places_) place = next++;
@@ -46,7 +45,7 @@ class HeadIndex {
   template <typename Body>
   void for_each_head_row(const ResultFrame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
-      if (const auto found = places_.find(frame.head_of_row(row)); found != places_.end())
+      if (const auto found = places_.find(frame.head_at(row)); found != places_.end())
         body(row, found->second);
   }
 
@@ -201,8 +200,7 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
   points.start.push_back(static_cast<std::uint32_t>(points.rows.size()));
 }
 
-void add_scatter_json(const AnalysisResults& results, const HeadIndex& heads,
-                      ReportHeadData& report) {
+void pack_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
   report.json["scatter"] = nullptr;
   if (!results.has_table("head_scatter")) return;
   const ResultFrame& frame = results.frame("head_scatter");
@@ -281,7 +279,7 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
                  {"measures", measures_json(results, heads)},
                  {"meanings", meanings},
                  {"profile", profiles_json(results, heads)}};
-  add_scatter_json(results, heads, report);
+  pack_scatter(results, heads, report);
   return report;
 }
 

@@ -209,8 +209,7 @@ void check_keys_option(const AnalyzeOptions& options, const Statistics& s) {
 }
 
 // The --keys capture must have the same model and dtype as the statistics.
-void check_same_model(const std::string& keys, const Metadata& capture,
-                      const Metadata& statistics) {
+void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {
     const auto a = capture.find(name);
@@ -243,8 +242,8 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
           options.keys, key.head, key.layer);
   shared.capture->fetch_heads({keys.begin(), keys.end()});
   const auto& root = shared.capture->capture_index().data_root;
-  check_same_model(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
-                   shared.statistics.metadata);
+  check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
+                 shared.statistics.metadata);
   std::vector<std::int64_t> texts;
   std::set<int> layers;
   for (const auto& key : keys)

@@ -240,8 +240,7 @@ class HeadRunner {
   }
 
   // Warns if positions span a long range: the frequency search has a grid point per position.
-  void warn_about_long_span(std::span<const std::int32_t> queries,
-                            std::span<const std::int32_t> keys) {
+  void warn_about_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
     constexpr std::int64_t kLongSpan = std::int64_t{1} << 21;
     std::int64_t first = INT32_MAX, last = INT32_MIN;
     for (const auto side : {queries, keys})
@@ -258,7 +257,7 @@ class HeadRunner {
 
   void compute_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
                         const PooledMoments& pooled, const std::vector<double>& inv_freq) {
-    warn_about_long_span(queries.source.position, keys.source.position);
+    warn_about_span(queries.source.position, keys.source.position);
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
     std::erase(rotation.inv_freq, 0.0);  // pairs that do not rotate

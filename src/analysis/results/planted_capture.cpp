@@ -83,7 +83,7 @@ Metadata planted_metadata(const PlantedCaptureOptions& options, const HeadId& id
   return result;
 }
 
-void write_planted_head(const PlantedCaptureOptions& options, const HeadId& id) {
+void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const bool is_query = id.kind == HeadKind::query;
   const PlantedOptions head = planted_head(options, id);
   const std::uint64_t rows_seed =
@@ -125,9 +125,8 @@ void write_planted_capture(const PlantedCaptureOptions& options) {
       files.insert({query.layer, key_head_of(options, query), HeadKind::key});
     const std::vector<HeadId> list(files.begin(), files.end());
     std::filesystem::create_directories(options.data_root);
-    parallel_for(std::ssize(list), [&](std::int64_t i) {
-      write_planted_head(options, list[static_cast<std::size_t>(i)]);
-    });
+    parallel_for(std::ssize(list),
+                 [&](std::int64_t i) { write_head(options, list[static_cast<std::size_t>(i)]); });
     Json planted = Json::array();
     for (const auto& query : queries) planted.push_back(planted_truth(options, query));
     write_file(options.data_root + "/planted.json", planted.dump(1) + "\n");

@@ -22,8 +22,7 @@ namespace {
 
 constexpr char kNeedsRowsReason[] = "needs_rows";
 
-void add_head_metrics_row(const AnalysisRun& run, const HeadReport& head,
-                          ResultTableBuilder& rows) {
+void add_metrics_row(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   const PlasticityResult& p = *head.plasticity;
   const ResidualNormality& n = p.normality;
@@ -171,7 +170,7 @@ std::vector<TableAdder> tables_of(const AnalysisRun& run, const AnalyzeOptions& 
     append({per_head_table("rotated", row_with_options(add_rotation_row)),
             per_head_table("complement", add_complement_rows)});
   if (options.plasticity)
-    append({per_head_table("head_metrics", add_head_metrics_row),
+    append({per_head_table("head_metrics", add_metrics_row),
             per_head_table("head_bucket_plasticity", add_bucket_rows),
             per_head_table("head_profile", add_profile_rows),
             per_head_table("profile_bins", add_profile_bin_rows),

@@ -49,8 +49,7 @@ void add_difference(const std::string& name, const Json& there, const Json& here
 }
 
 // Lists options that differ between two runs and affect an analysis that both of them ran.
-void list_option_differences(const Json& there, const Json& here,
-                             std::vector<std::string>& differences) {
+void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
   Json all = there;
   all.update(here);
   for (const auto& [key, value] : all.items()) {
@@ -79,7 +78,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
     add_difference("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
-    list_option_differences(there.at("options"), analyze_options_to_json(options), differences);
+    compare_options(there.at("options"), analyze_options_to_json(options), differences);
   } catch (const Json::exception& error) {
     bad_input(
         "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "

@@ -187,8 +187,8 @@ KeyRange HeadAttention::scores_to_attention(std::int64_t query, float* row, std:
   return seen;
 }
 
-void HeadAttention::visit_attention(const QueryRange& queries, std::int64_t begin, std::int64_t end,
-                                    const RowVisitor& visit) {
+void HeadAttention::visit_rows(const QueryRange& queries, std::int64_t begin, std::int64_t end,
+                               const RowVisitor& visit) {
   pack_key_values();
   const auto columns = gemm::tile_shape().columns;
   parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
@@ -221,7 +221,7 @@ HeadStatistics HeadAttention::statistics(std::int64_t samples) {
   const auto step = rows() / count;
   const QueryRange queries{step - 1, step, count};
   std::vector<HeadStatistics> each(as_index(count));
-  visit_attention(queries, 0, rows(), [&](std::int64_t i, std::span<const float> p, auto range) {
+  visit_rows(queries, 0, rows(), [&](std::int64_t i, std::span<const float> p, auto range) {
     const auto [entropy, distance] = entropy_and_distance(p);
     each[as_index(i)] = {{static_cast<float>(entropy), range.first == 0 ? p.front() : 0.0f,
                           p.size() > 1 ? p[p.size() - 2] : 0.0f, p.back(),
@@ -254,7 +254,7 @@ double HeadAttention::extend_overview(double seconds) {
         accumulate_in_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
       });
     };
-    visit_attention({first, 1, count}, 0, rows(), add_block);
+    visit_rows({first, 1, count}, 0, rows(), add_block);
     overview_rows_ += count;
     if (seconds_since(start) > seconds) break;
   }
@@ -298,16 +298,15 @@ Tile HeadAttention::compute_tile(int level, std::int64_t row, std::int64_t colum
   const QueryRange queries{first, step,
                            std::min((kTileCells << level) / step, (rows() - 1 - first) / step + 1)};
   const float factor = preview && value == CellValue::sum ? static_cast<float>(width) : 1.0f;
-  visit_attention(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
-                  [&](std::int64_t i, std::span<const float> p, auto range) {
-                    float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
-                    reduce_by_cell(p, range.first, first_key, level,
-                                   [&](std::int64_t cell, const CellSums& sums) {
-                                     const float x =
-                                         value == CellValue::sum ? sums.sum : sums.largest;
-                                     accumulate_in_cell(cells[cell], factor * x, value);
-                                   });
-                  });
+  visit_rows(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
+             [&](std::int64_t i, std::span<const float> p, auto range) {
+               float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
+               reduce_by_cell(p, range.first, first_key, level,
+                              [&](std::int64_t cell, const CellSums& sums) {
+                                const float x = value == CellValue::sum ? sums.sum : sums.largest;
+                                accumulate_in_cell(cells[cell], factor * x, value);
+                              });
+             });
   return tile;
 }
 

@@ -202,8 +202,8 @@ class HeadAttention {
   KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
   // Calls `visit` with the attention of each query to keys [begin, end). Computes a row over all
   // keys if the query has no stored log-sum-exp.
-  void visit_attention(const QueryRange& queries, std::int64_t begin, std::int64_t end,
-                       const RowVisitor& visit);
+  void visit_rows(const QueryRange& queries, std::int64_t begin, std::int64_t end,
+                  const RowVisitor& visit);
   void add_frequency_scores(std::int64_t query, AttentionRow& row) const;
   // Computes a tile from q and k; a `preview` uses only one query per row of cells.
   Tile compute_tile(int level, std::int64_t row, std::int64_t column, CellValue value,

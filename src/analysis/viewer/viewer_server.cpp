@@ -62,7 +62,7 @@ void answer_with_error(httplib::Response& response, int status, const char* text
   response.set_content(text, "text/plain");
 }
 
-HeadOfRun requested_head(const httplib::Request& request) {
+HeadOfRun parse_head(const httplib::Request& request) {
   const auto run = read_integer_parameter(request, "run");
   if (run < 0) bad_input("run {}: expected a number from 0", run);
   return {static_cast<std::size_t>(run), read_integer_parameter(request, "layer"),
@@ -169,18 +169,17 @@ class HttpServer : public ViewerServer {
       return read_integer_parameter(request, parameter);
     };
     if (name == "info") return json(session_.info());
-    if (name == "row") return binary(session_.row_bytes(requested_head(request), number("query")));
+    if (name == "row") return binary(session_.row_bytes(parse_head(request), number("query")));
     if (name == "statistics")
-      return binary(session_.statistics_bytes(requested_head(request).run, number("layer")));
+      return binary(session_.statistics_bytes(parse_head(request).run, number("layer")));
     if (name == "tile")
       return binary(session_.tile_bytes(
-          requested_head(request),
-          static_cast<int>(std::clamp<std::int64_t>(number("level"), -1, 64)), number("row"),
-          number("column"), number("sum") != 0 ? CellValue::sum : CellValue::largest));
+          parse_head(request), static_cast<int>(std::clamp<std::int64_t>(number("level"), -1, 64)),
+          number("row"), number("column"),
+          number("sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
       return json(
-          {{"done",
-            session_.attention(requested_head(request)).extend_overview(kOverviewSeconds)}});
+          {{"done", session_.attention(parse_head(request)).extend_overview(kOverviewSeconds)}});
     if (name == "attribution")
       return json(session_.attribution(number("layer"), number("head"), number("query")));
     answer_with_error(response, 404, "Not found.\n");
