@@ -207,7 +207,7 @@ using KeyChooser =
 // Parses AttributionOptions::keys for a text of `length` tokens.
 KeyChooser parse_key_choice(const std::string& keys, std::int64_t length);
 
-// First pass of score attribution: runs the model up to the last head and calls `choose` for every
+// First pass of score attribution: runs the model up to the last head and calls `choose` for each
 // head and ascending query. Returns the chosen (query, key) pairs with their attention only.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,

@@ -161,8 +161,8 @@ class HeadComposition {
     }
   }
 
-  // Adds a row for every component and every component pair. With `top` > 0, adds only the `top`
-  // pairs that explain the most variance, and one row with the sum of the other pairs.
+  // Adds a row for every component, and for every component pair if `top` is 0. Otherwise adds the
+  // `top` pairs that explain the most variance, and one row with the sum of the other pairs.
   void add_rows(Composition& tables, const std::string& label, AttentionHead head,
                 std::int64_t top) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(tables.components, label, head, i);

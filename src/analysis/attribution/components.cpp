@@ -320,7 +320,7 @@ class ComponentCollector : public Observer {
   std::vector<HeadReader>& readers_;
   ComponentOptions options_;
   std::vector<std::int64_t> rows_;  // ascending positions of all readers
-  std::int64_t last_layer_ = 0;     // of the readers
+  std::int64_t last_layer_ = 0;     // last layer with a reader
   Tensor expert_weights_;           // (rows, k) of the current layer
   Tensor expert_indices_;           // (rows, k)
 };

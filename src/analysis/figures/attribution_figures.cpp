@@ -99,7 +99,7 @@ void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
   ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
 }
 
-// One axis of a contribution matrix: the components with the largest contributions, then "sum".
+// Axis of a contribution matrix: the components with the largest sums, then a tick for the "sum".
 struct MatrixAxis {
   std::vector<std::size_t> rows;               // of attribution_components, one per component
   std::map<std::string, std::int64_t> places;  // by component

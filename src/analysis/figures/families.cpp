@@ -58,7 +58,7 @@ ModelFamilyHeads join_families(const std::vector<ModelFamilyHeads>& families) {
   return all;
 }
 
-// Labels the five heads within the axis range farthest from the medians; "" for all other heads.
+// Labels the five heads in the axis range that are farthest from the medians; "" for all others.
 std::vector<std::string> family_head_names(const AnalysisResults& results,
                                            const ModelFamilyHeads& points) {
   const ResultFrame& rotated = results.frame("rotated");

@@ -266,7 +266,7 @@ void PanelGrid::draw(Figure& figure, const std::string& settings,
       settings;
   for (int i = 0; i < count_; ++i) {
     const auto [title, commands] = panel(static_cast<std::size_t>(i));
-    if (i == 1) figure.script += "unset label\n";  // those outside the panels come with panel 0
+    if (i == 1) figure.script += "unset label\n";  // panel 0 draws labels outside the panels
     figure.script +=
         fmt::format("set title {} font ',{}' offset 0, -0.7\n",
                     gnuplot_literal(shorten_text(title, options_.title_characters)), style::kSmall);

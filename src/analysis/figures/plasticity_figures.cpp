@@ -48,7 +48,7 @@ struct PlasticityProfileTable {
   Table table = empty_table(
       "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
       "integer layer, integer head, text model, text attention");
-  // Shape (groups of heads): first and last row of the lines of single heads.
+  // First and last CSV row of the lines of single heads, shape (groups of heads).
   std::vector<std::size_t> first = std::vector<std::size_t>(groups.groups.size());
   std::vector<std::size_t> last = first;
   bool band = false;        // standard errors are known

@@ -75,7 +75,7 @@ Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::
   return facts;
 }
 
-// Appends the runs of a table that `runs` does not have yet, in order of appearance.
+// Appends the runs of `table` that are not yet in `runs`, in order of appearance.
 void collect_new_runs(const Table& table, std::vector<ResultRun>& runs) {
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text) return;

@@ -193,7 +193,7 @@ struct PanelGroups {
   std::string attention_kinds_note() const;
 };
 
-// Column of head_profile with the standard error over texts: "se", formerly "stderr"; or "".
+// Column of head_profile with the standard error over texts: "se", formerly "stderr"; "" if none.
 std::string profile_error_column(const ResultFrame& profile);
 
 // Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.

@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
+// Returns gnuplot commands for a vertical axis with run i at y = -i: the first run is at the top.
 std::string vertical_axis_of_runs(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, for example "10^{-3} per token".

@@ -127,7 +127,7 @@ Json results_json(const ReportResults& part, const ReportHeadData& heads) {
           {"heads", heads.json}};
 }
 
-// Returns the HTML of the report. `other` (or null) is compared; it must pass check_same_heads().
+// Returns the report as HTML. `other`: results to compare with (see check_same_heads()), or null.
 std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();

@@ -222,7 +222,7 @@ void pack_scatter(const AnalysisResults& results, const HeadIndex& heads, Report
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  // "tokens": the distinct texts; "token" (points): index into "tokens"
+  // JSON "tokens": distinct token texts; "token", shape (points): index of each point in "tokens".
   if (frame.has_column("token")) {
     std::map<std::string, std::uint32_t> places;
     Json tokens = Json::array();

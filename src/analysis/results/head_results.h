@@ -195,7 +195,7 @@ void add_geometry_tables(const AnalysisRun& run, ResultTables& results);
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
                       ResultTables& results);
 
-// A function that returns one number per head, or NaN if it is undefined.
+// Measure of a head: a function that returns one number per head, or NaN if it is undefined.
 struct HeadMeasure {
   std::string name;  // key in summary.json
   std::function<double(const HeadReport&)> of;

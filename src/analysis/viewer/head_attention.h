@@ -50,8 +50,7 @@ struct QueryKeyPlan {
   DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
   std::int64_t layers = 0;          // layers with attention over the text
   std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
-  std::int64_t snapshot_step = 0;   // layers between snapshots of the residual stream;
-                                    // 0: no snapshots, because q and k of all layers are kept
+  std::int64_t snapshot_step = 0;   // layers between residual snapshots; 0 if all layers are kept
   std::int64_t layer_bytes = 0;     // q and k of one layer
   std::int64_t residual_bytes = 0;  // residual stream before one layer
   std::int64_t pass_bytes = 0;      // host activations of the pass
