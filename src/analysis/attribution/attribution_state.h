@@ -173,7 +173,7 @@ void collect_components(const Model& model, const std::vector<std::int32_t>& tok
 struct ScoreAttribution::State {
   std::string label;
   std::string text_name;
-  std::map<std::int64_t, std::string> tokens;  // by position, of all pairs
+  std::map<std::int64_t, std::string> tokens;  // texts or ids by position
   std::int64_t furthest = 0;                   // largest distance of distance_table()
   std::vector<HeadDecomposition> heads;
   std::vector<ScorePair> pairs;

@@ -201,11 +201,11 @@ class HeadComposition {
   std::size_t pairs_ = 0;                                   // quantities that are component pairs
   std::int64_t texts_ = 0;
   std::int64_t samples_ = 0;
-  double shift_ = 0;                // first score, subtracted from all against cancellation
+  double shift_ = 0;                // first score, subtracted from all scores to avoid cancellation
   double scores_ = 0;               // sum of shifted scores
-  double squares_ = 0;              // sum of their squares
+  double squares_ = 0;              // sum of squared shifted scores
   std::vector<double> means_;       // (quantities) mean over texts of the means of texts
-  std::vector<double> deviations_;  // (quantities) their centred squares
+  std::vector<double> deviations_;  // (quantities) centred sums of squares over texts
   std::vector<double> sums_;        // (quantities) over samples
   std::vector<double> products_;    // (quantities) sums of contributions times shifted scores
 };

@@ -20,7 +20,7 @@ constexpr char kOneFamily[] =
 // Heads of all runs of one model family, or of all families.
 struct ModelFamilyHeads {
   std::string name = {};
-  std::vector<std::size_t> rows = {};  // (heads): of rotated.parquet
+  std::vector<std::size_t> rows = {};  // (heads): row of rotated.parquet
   std::vector<double> bias = {};       // (heads)
   std::vector<double> separation = {};
 

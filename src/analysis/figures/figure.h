@@ -248,7 +248,7 @@ class PanelGrid {
  public:
   struct PanelGridOptions {
     std::size_t count = 1;
-    int columns = 5;    // at most
+    int columns = 5;    // maximum number of columns
     double aspect = 1;  // height of a panel over its width
     double top = 0.25;  // margins around the grid in inches
     double right = 0.08;

@@ -20,7 +20,7 @@ constexpr double kPhaseLine = 0.085;  // line height in inches
 // A sequence of runs with the same phase.
 struct TrainingPhase {
   std::string name;
-  std::size_t first;  // run
+  std::size_t first;  // first run
   std::size_t last;
   std::vector<std::string> lines = {};  // the name, broken at spaces
 };

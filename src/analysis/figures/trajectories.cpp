@@ -68,7 +68,7 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
                            const PanelSpec& panel, TrajectoryTable& table,
                            std::vector<PlotSeries>& all_series) {
   std::vector<PlotSeries> series;
-  RunValues groups;  // of all lines
+  RunValues groups;  // values of all lines
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
     const auto is_first = [&](std::size_t row) { return frame.is_first_component(row); };

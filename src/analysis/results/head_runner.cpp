@@ -351,8 +351,8 @@ class HeadRunner {
   const TextGroups& texts_;
   AnalysisRun& run_;
   std::atomic_flag warned_;
-  std::mutex mutex_;                                        // of run_.times and memory_
-  std::vector<std::unique_ptr<RotationWorkspace>> memory_;  // to reuse, at most one per thread
+  std::mutex mutex_;                                        // guards run_.times and memory_
+  std::vector<std::unique_ptr<RotationWorkspace>> memory_;  // for reuse, at most one per thread
 };
 
 }  // namespace

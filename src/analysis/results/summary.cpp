@@ -76,9 +76,9 @@ Json profile_bins_json(const AnalysisRun& run) {
   struct BinSum {
     double low = 0;
     double high = 0;
-    double all = 0;  // heads
+    double all = 0;  // number of heads
     double ap = 0;
-    double heads = 0;  // heads with a value
+    double heads = 0;  // number of heads with a value
   };
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
@@ -194,8 +194,8 @@ bool is_within_chance(const HeadReport& head) {
 std::vector<std::string> make_summary_warnings(const AnalysisRun& run) {
   std::int64_t analysed = 0;
   std::int64_t within_chance = 0;
-  std::vector<std::int64_t> few_rows;  // rows of the heads with few rows
-  int dim = 0;                         // the largest of these heads
+  std::vector<std::int64_t> few_rows;  // numbers of rows of the heads with few rows
+  int dim = 0;                         // largest dimension of these heads
   double by_chance = 0;                // the largest position_r_null of these heads
   for (const auto& head : run.heads) {
     if (!head.error.empty()) continue;

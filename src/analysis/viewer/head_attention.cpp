@@ -16,8 +16,8 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kQueryBlock = 64;       // least queries per task
-constexpr std::int64_t kKeysPerProduct = 512;  // keys per product
+constexpr std::int64_t kQueryBlock = 64;       // minimum number of queries per task
+constexpr std::int64_t kKeysPerProduct = 512;  // keys per matrix product
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
 struct CellSums {

@@ -56,7 +56,7 @@ struct QueryKeyPlan {
   std::int64_t pass_bytes = 0;      // host activations of the pass
 
   bool recomputes() const { return snapshot_step > 0; }
-  std::int64_t snapshots() const;  // kept residual streams
+  std::int64_t snapshots() const;  // number of residual streams kept
   std::int64_t bytes() const;      // host memory of the run, activations of the pass included
 };
 
@@ -150,7 +150,7 @@ struct Tile {
   bool exact = true;         // false: a preview from one query per row of cells
 };
 inline constexpr std::int64_t kTileCells = 256;
-inline constexpr std::int64_t kOverviewCells = 2048;  // most cells per side of an overview
+inline constexpr std::int64_t kOverviewCells = 2048;  // maximum number of cells per side
 
 // Bytes used by one HeadAttention with an overview: packed keys, log-sum-exp and cells.
 constexpr std::int64_t head_attention_bytes(std::int64_t rows, std::int64_t d_head) {
@@ -173,13 +173,13 @@ class HeadAttention {
   // Computes the overview for about `seconds` more. Returns the fraction of the text that is done.
   double extend_overview(double seconds);
   int base_level() const { return base_level_; }
-  std::int64_t cells_per_side(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
+  std::int64_t cells_per_side(int level) const { return ((rows() - 1) >> level) + 1; }
   // Returns (side, side) overview cells starting at cell (row, column); level >= base_level().
   std::vector<float> overview_cells(int level, std::int64_t row, std::int64_t column,
                                     std::int64_t side, CellValue value) const;
 
  private:
-  // Queries first, first + step, ...
+  // The `count` queries first, first + step, ...
   struct QueryRange {
     std::int64_t first;
     std::int64_t step;

@@ -62,7 +62,7 @@ std::string concatenate_bytes(const std::vector<Values>&... arrays) {
 
 constexpr double kOverviewShare = 0.4;      // largest share of the budget that overviews may take
 constexpr std::int64_t kExactKeys = 32;     // keys of a row that are stored without rounding
-constexpr std::int64_t kMostQueries = 512;  // evenly spaced queries, if none are given
+constexpr std::int64_t kMostQueries = 512;  // number of evenly spaced queries, if none are given
 
 // Quantises the logarithm of an attention weight in steps of `step`; code 0 means weight 0.
 template <typename Code>
@@ -306,7 +306,7 @@ Json ViewerSession::layers_json() const {
   const auto& config = store.config();
   Json layers = Json::array();
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
-    Json wavelengths = Json::array();  // tokens
+    Json wavelengths = Json::array();  // in tokens
     if (const auto* rope = config.rope(layer))
       for (const float inverse : rope_frequencies(*rope, rows()).inverse)
         wavelengths.push_back(2.0 * std::numbers::pi / inverse);
@@ -405,7 +405,7 @@ Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int6
 struct Viewer::State : ViewerSession {
   using ViewerSession::ViewerSession;
 
-  std::unique_ptr<ViewerServer> server = {};  // ends before the session
+  std::unique_ptr<ViewerServer> server = {};  // destroyed before the session
 };
 
 Viewer::Viewer(ViewerOptions options)

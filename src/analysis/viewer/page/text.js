@@ -67,7 +67,7 @@ const textPanes = (() => {
     probe.remove();
   }
 
-  // A few tokens on both sides, as text.
+  // Returns the text around a token: up to `count` tokens on both sides.
   function context(token, count = 6) {
     const part = (from, to) => shownTexts.slice(Math.max(0, from), Math.max(0, to)).join("");
     return [part(token - count, token), shownTexts[token] ?? "", part(token + 1, token + 1 + count)];
