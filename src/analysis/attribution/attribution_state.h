@@ -135,7 +135,7 @@ struct HeadReader {
   }
 
   // Adds a component: `part` (positions, d_head) is its projection to the query or key.
-  void add(std::string label, Tensor part);
+  void add_component(std::string label, Tensor part);
   void add_bias(Tensor part);  // adds to the component `bias`
   // Divides the components by the scales of the norms, then adds the bias b_Q or b_K and, in
   // families that clip queries and keys, the clipping terms clip_Q or clip_K.

@@ -99,14 +99,14 @@ void HeadReader::add_bias(Tensor part) {
   bias = std::move(part);
 }
 
-void HeadReader::add(std::string label, Tensor part) {
+void HeadReader::add_component(std::string label, Tensor part) {
   labels.push_back(std::move(label));
   parts.push_back(std::move(part));
 }
 
 SplitVectors HeadReader::split_vectors() {
-  if (!bias.empty()) add("bias", std::move(bias));
-  if (!constant.empty()) add(query ? "b_Q" : "b_K", outer_product(input_scale, constant));
+  if (!bias.empty()) add_component("bias", std::move(bias));
+  if (!constant.empty()) add_component(query ? "b_Q" : "b_K", outer_product(input_scale, constant));
   const auto read = std::ssize(labels);
   if (model.qkv_clip > 0) labels.emplace_back(query ? "clip_Q" : "clip_K");
   const auto d = model.d_head;
@@ -290,15 +290,15 @@ class ComponentCollector : public Observer {
 
   void add_component(HeadReader& reader, const std::string& label, Tensor part) {
     if (options_.features == nullptr || !options_.features->has(label))
-      return reader.add(label, std::move(part));
+      return reader.add_component(label, std::move(part));
     for (const auto& [number, direction, activations] :
          options_.features->active_features(label, reader.positions)) {
       Tensor of_feature =
           outer_product(activations, apply_linear(direction, {reader.matrix.view()}));
       add_scaled_tensor(part, of_feature, -1.0f);
-      reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
+      reader.add_component(fmt::format("{}_F{}", label, number), std::move(of_feature));
     }
-    reader.add(label + "_error", std::move(part));
+    reader.add_component(label + "_error", std::move(part));
   }
 
   // Shape (rows, 1). Factor of each attention output row: residual multiplier / post-norm scale.

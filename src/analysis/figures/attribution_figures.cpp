@@ -105,7 +105,7 @@ struct MatrixAxis {
   std::map<std::string, std::int64_t> places;  // by component
   std::string ticks;
 
-  std::int64_t sums() const { return std::ssize(places) + 1; }
+  std::int64_t sum_index() const { return std::ssize(places) + 1; }
 };
 
 MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>& rows,
@@ -121,7 +121,7 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
     add_tick(axis.ticks, component, std::ssize(axis.places));
     axis.places.emplace(component, std::ssize(axis.places));
   }
-  add_tick(axis.ticks, "sum", axis.sums());
+  add_tick(axis.ticks, "sum", axis.sum_index());
   return axis;
 }
 
@@ -264,13 +264,13 @@ Figure attribution_matrix(const AnalysisResults& results, const FigureKind& kind
   }
   const auto& components = sums.text_column("component");
   for (const auto row : q.rows)
-    add(k.sums(), q.places.at(components[row]), sums.real_column("value")[row], components[row],
-        "all");
+    add(k.sum_index(), q.places.at(components[row]), sums.real_column("value")[row],
+        components[row], "all");
   for (const auto row : k.rows)
-    add(k.places.at(components[row]), q.sums(), sums.real_column("value")[row], "all",
+    add(k.places.at(components[row]), q.sum_index(), sums.real_column("value")[row], "all",
         components[row]);
-  const auto columns = static_cast<double>(k.sums() + 1);
-  const auto lines = static_cast<double>(q.sums() + 1);
+  const auto columns = static_cast<double>(k.sum_index() + 1);
+  const auto lines = static_cast<double>(q.sum_index() + 1);
   figure.width = 0.8 + 0.17 * columns + 0.65;
   figure.height = 0.7 + 0.17 * lines + 0.35;
   figure.script =

@@ -68,7 +68,7 @@ class MapLayout {
            layer_marks(sliding_, "sliding layers", 0.35, style::kSquare, style::kAccent);
   }
 
-  HoverCell hover(const MapCell& cell, const std::string& text) const {
+  HoverCell hover_cell(const MapCell& cell, const std::string& text) const {
     const double wide = (style::kColumn - kLeft - right_) / static_cast<double>(layers_);
     const double tall = tall_ / static_cast<double>(heads_);
     const double left = kLeft + static_cast<double>(cell.layer) * wide;
@@ -272,7 +272,7 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
   const auto shown = absolute ? "|" + name + "|" : name;
   for (const auto& cell : cells) {
     figure.data.add({cell.layer, cell.head, cell.value, std::int64_t{cell.nope}});
-    figure.hover.push_back(layout.hover(
+    figure.hover.push_back(layout.hover_cell(
         cell, fmt::format("{} {:.4g}{}", shown, cell.value, unit.empty() ? "" : " " + unit)));
   }
   const Json scale = kind.keys.at("scales").at(kind.text("scale"));
@@ -315,7 +315,7 @@ Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
     const auto& c = style::kClasses[static_cast<std::size_t>(cell.value)];
     figure.data.add({cell.layer, cell.head, static_cast<std::int64_t>(cell.value),
                      std::int64_t{cell.nope}, std::string(c.name)});
-    figure.hover.push_back(layout.hover(cell, c.title));
+    figure.hover.push_back(layout.hover_cell(cell, c.title));
   }
   figure.height = layout.height();
   figure.script = layout.axes(kind) + legend.label_commands() + "plot \\\n";

@@ -39,7 +39,7 @@ class HeadIndex {
   }
 
   std::size_t size() const { return places_.size(); }
-  const std::map<HeadOfRun, std::size_t>& places() const { return places_; }
+  const std::map<HeadOfRun, std::size_t>& indices() const { return places_; }
 
   // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
@@ -252,7 +252,7 @@ std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadInd
   const char* selected = layers ? "/summary/options/layers" : "/summary/options/heads";
   if (!facts.value(Json::json_pointer(selected), Json()).empty()) return 0;
   std::int64_t size = 0;
-  for (const auto& [key, place] : heads.places()) size = std::max(size, key.*part + 1);
+  for (const auto& [key, place] : heads.indices()) size = std::max(size, key.*part + 1);
   return size;
 }
 
@@ -302,8 +302,8 @@ void check_same_heads(const AnalysisResults& first, const AnalysisResults& secon
           first.folder(), size, part == &HeadOfRun::layer ? "layers" : "heads", second.folder(),
           other);
   }
-  const auto matches = [&](const auto& head) { return others.places().contains(head.first); };
-  if (std::ranges::none_of(heads.places(), matches))
+  const auto matches = [&](const auto& head) { return others.indices().contains(head.first); };
+  if (std::ranges::none_of(heads.indices(), matches))
     bad_input("--compare: no head is in both {} and {}; analyse the same layers and heads of both",
               first.folder(), second.folder());
 }

@@ -37,7 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 using results_layout::kSummaryFile;
 
-bool runs_analysis(const Json& options, const std::string& analysis) {
+bool has_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
 }
 
@@ -55,7 +55,7 @@ void compare_options(const Json& there, const Json& here, std::vector<std::strin
   for (const auto& [key, value] : all.items()) {
     const auto analysis = analysis_of_option(key);
     const bool compared =
-        analysis.empty() || (runs_analysis(there, analysis) && runs_analysis(here, analysis));
+        analysis.empty() || (has_analysis(there, analysis) && has_analysis(here, analysis));
     if (key != "analyses" && compared)
       add_difference(key, there.value(key, Json()), here.value(key, Json()), differences);
   }
@@ -204,13 +204,13 @@ void merge_summary(const Json& earlier, Json& summary) {
   const Json& earlier_options = earlier.at("options");
   for (const auto& [key, value] : earlier_options.items()) {
     const auto analysis = analysis_of_option(key);
-    if (!analysis.empty() && key != "analyses" && !runs_analysis(options, analysis))
+    if (!analysis.empty() && key != "analyses" && !has_analysis(options, analysis))
       options[key] = value;
   }
   const Json now = options;
   options["analyses"] = Json::array();
   for (const auto& analysis : kAnalyses)
-    if (runs_analysis(now, analysis.name) || runs_analysis(earlier_options, analysis.name))
+    if (has_analysis(now, analysis.name) || has_analysis(earlier_options, analysis.name))
       options["analyses"].push_back(analysis.name);
 }
 

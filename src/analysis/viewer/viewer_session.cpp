@@ -290,7 +290,7 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                                             std::move(model), options_.ids, plan, options_.quiet)});
 }
 
-QueryKeyStore& ViewerSession::store(const HeadOfRun& head) {
+QueryKeyStore& ViewerSession::query_key_store(const HeadOfRun& head) {
   if (head.run >= runs_.size())
     bad_input("run {}: there are runs 0 to {}", head.run, runs_.size() - 1);
   auto& store = *runs_[head.run].store;
@@ -345,7 +345,7 @@ Json ViewerSession::info() const {
 }
 
 AttentionRow ViewerSession::row(const HeadOfRun& head, std::int64_t query) {
-  auto& queries_and_keys = store(head);
+  auto& queries_and_keys = query_key_store(head);
   if (query < 0 || query >= rows())
     bad_input("query {}: the text has positions 0 to {}", query, rows() - 1);
   return HeadAttention(queries_and_keys, head.layer, head.head).row(query);
@@ -366,7 +366,7 @@ std::string ViewerSession::row_bytes(const HeadOfRun& head, std::int64_t query) 
 }
 
 std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer) {
-  auto& queries_and_keys = store({run, layer, 0});
+  auto& queries_and_keys = query_key_store({run, layer, 0});
   std::vector<float> values;
   for (std::int64_t head = 0; head < queries_and_keys.config().n_heads; ++head) {
     const auto found = HeadAttention(queries_and_keys, layer, head).statistics(kStatisticsQueries);
@@ -376,7 +376,7 @@ std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer)
 }
 
 HeadAttention& ViewerSession::attention(const HeadOfRun& head) {
-  auto& queries_and_keys = store(head);
+  auto& queries_and_keys = query_key_store(head);
   if (auto* found = cache_.find(head)) return *found;
   cache_.make_room(kCachedHeads);
   return cache_.add(head, HeadAttention(queries_and_keys, head.layer, head.head));

@@ -47,7 +47,7 @@ class ViewerSession {
     std::unique_ptr<QueryKeyStore> store;
   };
 
-  QueryKeyStore& store(const HeadOfRun& head);
+  QueryKeyStore& query_key_store(const HeadOfRun& head);
   Json layers_json() const;
   void read_results();
 
