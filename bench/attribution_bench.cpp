@@ -90,7 +90,7 @@ Stages measure_stages(const Model& model, const std::vector<std::int32_t>& token
                          parse_key_choice(options.keys, std::ssize(tokens)));
   });
   stages.second_pass =
-      best_seconds(repeats, [&] { split_heads(model, tokens, options.heads, pairs, {}); });
+      best_seconds(repeats, [&] { decompose_heads(model, tokens, options.heads, pairs, {}); });
   std::set<std::int64_t> keys;
   for (const auto& pair : pairs) keys.insert(pair.key);
   Batch batch;

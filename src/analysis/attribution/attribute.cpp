@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 30;
 
 // Throws a bad-input error if the collected component vectors would take more than kMostBytes.
-void check_size(const ModelConfig& model, const std::vector<HeadReader>& readers) {
+void check_component_bytes(const ModelConfig& model, const std::vector<HeadReader>& readers) {
   std::uint64_t bytes = 0;
   for (const auto& reader : readers)
     bytes += sizeof(float) * reader.positions.size() *
@@ -31,7 +31,7 @@ void check_size(const ModelConfig& model, const std::vector<HeadReader>& readers
         readers.size() / 2, format_bytes(bytes));
 }
 
-// Returns the tokens of the pairs by position: texts, or ids if there is no readable tokenizer.
+// Returns the text of the token at each position in `pairs`, or its id if no tokenizer is readable.
 std::map<std::int64_t, std::string> token_texts(const Model& model,
                                                 const std::vector<std::int32_t>& tokens,
                                                 const std::vector<ScorePair>& pairs) {
@@ -49,8 +49,8 @@ std::map<std::int64_t, std::string> token_texts(const Model& model,
   return texts;
 }
 
-// Resolves negative positions; the result is sorted and distinct. Throws a bad-input error for
-// positions outside the text. `what` names the option in messages.
+// Converts negative positions, which count from the end of the text, sorts and removes duplicates.
+// Throws a bad-input error for positions outside the text. `what` names the option in messages.
 std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
                                             std::int64_t length, const char* what) {
   std::set<std::int64_t> resolved;
@@ -70,7 +70,7 @@ constexpr std::string_view kTop = "top:";
 class AttentionReader : public Observer {
  public:
   AttentionReader(const std::vector<AttentionHead>& heads, const std::vector<std::int64_t>& queries,
-                  const ChooseKeys& choose)
+                  const KeyChooser& choose)
       : heads_(heads), queries_(queries), choose_(choose), of_head_(heads.size()) {}
 
   bool wants(HookPoint point) const override {
@@ -104,7 +104,7 @@ class AttentionReader : public Observer {
  private:
   const std::vector<AttentionHead>& heads_;
   const std::vector<std::int64_t>& queries_;
-  const ChooseKeys& choose_;
+  const KeyChooser& choose_;
   std::vector<std::vector<ScorePair>> of_head_;
 };
 
@@ -116,7 +116,7 @@ std::int64_t SplitVectors::row_at_position(std::int64_t position) const {
   return found - positions.begin();
 }
 
-Matrix SplitVectors::split(std::int64_t row) const {
+Matrix SplitVectors::components_of_row(std::int64_t row) const {
   Matrix parts(components(), values.cols);
   std::copy_n(values.row(row * components()), parts.data.size(), parts.data.begin());
   return parts;
@@ -175,7 +175,7 @@ Matrix HeadDecomposition::contributions(std::int64_t i, std::int64_t j) const {
 }
 
 Matrix HeadDecomposition::scaled_queries(std::int64_t i) const {
-  Matrix parts = q.split(i);
+  Matrix parts = q.components_of_row(i);
   const auto position = q.positions[as_index(i)];
   rotate(parts, position);
   for (double& value : parts.data) value *= scale_at(position);
@@ -183,7 +183,7 @@ Matrix HeadDecomposition::scaled_queries(std::int64_t i) const {
 }
 
 Matrix HeadDecomposition::rotated_keys(std::int64_t j) const {
-  Matrix parts = k.split(j);
+  Matrix parts = k.components_of_row(j);
   rotate(parts, k.positions[as_index(j)]);
   return parts;
 }
@@ -243,11 +243,11 @@ double HeadDecomposition::score_at_distance(std::int64_t i, const double* query,
   return sum * scale_at(q.positions[as_index(i)]);
 }
 
-std::vector<HeadDecomposition> split_heads(const Model& model,
-                                           const std::vector<std::int32_t>& tokens,
-                                           const std::vector<AttentionHead>& heads,
-                                           const std::vector<ScorePair>& pairs,
-                                           const ComponentOptions& options) {
+std::vector<HeadDecomposition> decompose_heads(const Model& model,
+                                               const std::vector<std::int32_t>& tokens,
+                                               const std::vector<AttentionHead>& heads,
+                                               const std::vector<ScorePair>& pairs,
+                                               const ComponentOptions& options) {
   std::vector<HeadReader> readers;  // of the queries and of the keys of every head
   for (const auto& head : heads) {
     std::set<std::int64_t> queries;
@@ -261,13 +261,13 @@ std::vector<HeadDecomposition> split_heads(const Model& model,
     readers.emplace_back(model, head, true, std::vector(queries.begin(), queries.end()));
     readers.emplace_back(model, head, false, std::vector(keys.begin(), keys.end()));
   }
-  check_size(model.config(), readers);
+  check_component_bytes(model.config(), readers);
   collect_components(model, tokens, options, readers);
   std::vector<HeadDecomposition> split;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     auto& head = split.emplace_back(model, heads[h], std::ssize(tokens));
-    head.q = readers[2 * h].split();
-    head.k = readers[2 * h + 1].split();
+    head.q = readers[2 * h].split_vectors();
+    head.k = readers[2 * h + 1].split_vectors();
     head.v = std::move(readers[2 * h + 1].values);
   }
   return split;
@@ -284,7 +284,7 @@ ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int
   return translate_exceptions([&] {
     const auto length = std::ssize(tokens);
     if (length == 0) bad_input("score attribution: the text has no tokens");
-    check_heads(options.heads, model.config());
+    check_head_list(options.heads, model.config());
     const auto queries = resolve_positions(options.queries, length, "queries");
     std::optional<FeatureFile> features;
     if (!options.features.empty())
@@ -292,11 +292,11 @@ ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int
     auto state = std::make_shared<ScoreAttribution::State>();
     state->pairs =
         choose_pairs(model, tokens, options.heads, queries, parse_key_choice(options.keys, length));
-    state->heads = split_heads(model, tokens, options.heads, state->pairs,
-                               {.experts = options.experts,
-                                .biases = options.biases,
-                                .values = options.effect,
-                                .features = features ? &*features : nullptr});
+    state->heads = decompose_heads(model, tokens, options.heads, state->pairs,
+                                   {.experts = options.experts,
+                                    .biases = options.biases,
+                                    .values = options.effect,
+                                    .features = features ? &*features : nullptr});
     if (features) features->check_all_used();
     state->label = model_label(options.label, model);
     state->text_name = options.text_name;
@@ -316,7 +316,7 @@ ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int
   });
 }
 
-ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
+KeyChooser parse_key_choice(const std::string& keys, std::int64_t length) {
   if (keys == "all")
     return [](std::int64_t query, std::span<const float>) {
       std::vector<std::int64_t> every(as_index(query) + 1);
@@ -349,7 +349,7 @@ ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length) {
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,
-                                    const ChooseKeys& choose) {
+                                    const KeyChooser& choose) {
   Batch batch;
   batch.add(tokens);
   AttentionReader reader(heads, queries, choose);
@@ -360,7 +360,7 @@ std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::i
   return reader.pairs();
 }
 
-void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model) {
+void check_head_list(const std::vector<AttentionHead>& heads, const ModelConfig& model) {
   if (heads.empty()) bad_input("heads: found none, expected at least one, such as 3.1");
   for (const auto& [layer, head] : heads) {
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
@@ -388,7 +388,7 @@ std::vector<AttentionHead> parse_heads(const std::string& text, const ModelConfi
       for (auto h = first; h < (whole ? model.n_heads : first + 1); ++h)
         if (std::ranges::count(heads, AttentionHead{layer, h}) == 0) heads.push_back({layer, h});
     }
-    check_heads(heads, model);
+    check_head_list(heads, model);
     return heads;
   });
 }

@@ -1,6 +1,6 @@
-// Attributed scores of one text: components of the residual stream at chosen positions, each
-// projected to the queries and keys of the heads that read it, so that it needs (rows, d_head)
-// values instead of (rows, d_model), and the two forward passes that compute them.
+// Score attribution of one text. Two forward passes split queries and keys at chosen positions into
+// components of the residual stream. Each component is projected to the heads that read it, so it
+// takes (rows, d_head) values instead of (rows, d_model).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace qkscope {
 
-// Queries or keys of one head at selected positions, split into components.
+// Queries or keys of one head at selected positions, split into residual-stream components.
 struct SplitVectors {
   std::vector<std::string> labels;      // (components)
   std::vector<std::int64_t> positions;  // (rows) ascending
@@ -31,12 +31,12 @@ struct SplitVectors {
   Tensor rotated;                       // (rows, d_head) whole vectors of the pass, after RoPE
 
   std::int64_t components() const { return std::ssize(labels); }
-  // Index of a position among the rows.
+  // Returns the row that holds a token position.
   std::int64_t row_at_position(std::int64_t position) const;
-  Matrix split(std::int64_t row) const;  // (components, d_head)
+  Matrix components_of_row(std::int64_t row) const;  // (components, d_head)
 };
 
-// Returns the sum of each row, shape (rows), or the sum of each column, shape (cols).
+// Row sums, shape (rows), and column sums, shape (cols), of a matrix.
 std::vector<double> row_sums(const Matrix& matrix);
 std::vector<double> column_sums(const Matrix& matrix);
 
@@ -58,7 +58,7 @@ class HeadDecomposition {
   double score(std::int64_t i, std::int64_t j) const;
   // Shape (q components, k components): contributions to the score of query row i and key row j.
   Matrix contributions(std::int64_t i, std::int64_t j) const;
-  // Components after RoPE, shape (components, d_head). Queries include the softmax scale.
+  // Components of query or key row i after RoPE: (components, d_head). Queries are softmax-scaled.
   Matrix scaled_queries(std::int64_t i) const;
   Matrix rotated_keys(std::int64_t j) const;
   // Softmax of a query's scores, shape (keys up to the query), with soft cap, window and sink.
@@ -107,14 +107,14 @@ class FeatureFile {
 
   bool has(const std::string& component) const { return components_.contains(component); }
   // Returns the features that are active at the given positions and marks the component as used.
-  std::vector<ActiveFeature> active(const std::string& component,
-                                    std::span<const std::int64_t> positions);
+  std::vector<ActiveFeature> active_features(const std::string& component,
+                                             std::span<const std::int64_t> positions);
   // Throws a bad-input error that names a component in the file that was never used.
   void check_all_used() const;
 
  private:
   // Returns a floating-point matrix from the file.
-  ConstTensorView matrix(const std::string& component, const char* ending) const;
+  ConstTensorView read_matrix(const std::string& component, const char* ending) const;
 
   SafetensorsFile file_;
   std::map<std::string, bool> components_;  // whether the component was asked for
@@ -135,11 +135,11 @@ struct HeadReader {
   }
 
   // Adds a component: `part` (positions, d_head) is its projection to the query or key.
-  void add(std::string label, Tensor part);
+  void add_component(std::string label, Tensor part);
   void add_bias(Tensor part);  // adds to the component `bias`
   // Divides the components by the scales of the norms, then adds the bias b_Q or b_K and, in
   // families that clip queries and keys, the clipping terms clip_Q or clip_K.
-  SplitVectors split();
+  SplitVectors split_vectors();
 
   const ModelConfig& model;
   AttentionHead head;
@@ -173,7 +173,7 @@ void collect_components(const Model& model, const std::vector<std::int32_t>& tok
 struct ScoreAttribution::State {
   std::string label;
   std::string text_name;
-  std::map<std::int64_t, std::string> tokens;  // by position, of all pairs
+  std::map<std::int64_t, std::string> tokens;  // texts or ids by position
   std::int64_t furthest = 0;                   // largest distance of distance_table()
   std::vector<HeadDecomposition> heads;
   std::vector<ScorePair> pairs;
@@ -201,32 +201,32 @@ std::vector<std::size_t> largest_indices(std::size_t count, std::int64_t top, Si
 }
 
 // Chooses the keys to attribute for one query. attention: shape (keys up to the query).
-using ChooseKeys =
+using KeyChooser =
     std::function<std::vector<std::int64_t>(std::int64_t query, std::span<const float> attention)>;
 
 // Parses AttributionOptions::keys for a text of `length` tokens.
-ChooseKeys parse_key_choice(const std::string& keys, std::int64_t length);
+KeyChooser parse_key_choice(const std::string& keys, std::int64_t length);
 
-// First pass: runs the model up to the last head and calls `choose` for every head and ascending
-// query. Returns the chosen pairs with their attention; score, residual and magnitude are 0.
+// First pass of score attribution: runs the model up to the last head and calls `choose` for each
+// head and ascending query. Returns the chosen (query, key) pairs with their attention only.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,
-                                    const ChooseKeys& choose);
+                                    const KeyChooser& choose);
 
-// Second pass: splits the queries and keys of each head's pairs into components. With
+// Second pass of score attribution: splits the queries and keys of each head's pairs. With
 // options.values, splits all keys up to the last query, not only the keys of the pairs.
-std::vector<HeadDecomposition> split_heads(const Model& model,
-                                           const std::vector<std::int32_t>& tokens,
-                                           const std::vector<AttentionHead>& heads,
-                                           const std::vector<ScorePair>& pairs,
-                                           const ComponentOptions& options);
+std::vector<HeadDecomposition> decompose_heads(const Model& model,
+                                               const std::vector<std::int32_t>& tokens,
+                                               const std::vector<AttentionHead>& heads,
+                                               const std::vector<ScorePair>& pairs,
+                                               const ComponentOptions& options);
 
 // Throws a bad-input error if the list is empty or contains a head that the model lacks, a head
 // that does not run on text, or a duplicate.
-void check_heads(const std::vector<AttentionHead>& heads, const ModelConfig& model);
+void check_head_list(const std::vector<AttentionHead>& heads, const ModelConfig& model);
 
-// Returns the name, or the last part of the model's folder if the name is empty.
+// Returns `name`, or the last component of the model's folder path if `name` is empty.
 std::string model_label(const std::string& name, const Model& model);
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Tables of attributed scores, and of head composition: mean contributions to sampled scores.
+// Tables of score attribution, and of head composition (mean contributions to sampled scores).
 #include <cmath>
 #include <cstdlib>
 #include <numbers>
@@ -36,9 +36,9 @@ std::vector<std::int64_t> sampled_distances(std::int64_t furthest) {
   }
 }
 
-// Calls body(names, query vector, key vector) once for the full vectors of a query-key pair, or
-// with `components` once for each of the `top` largest products of a query component and a key
-// component. The rows of q and k (components, d_head) sum to the full vectors.
+// Calls body(names, query vector, key vector) for the full vectors of a query-key pair. If
+// `components` is set, calls it for the `top` largest products of a query and a key component
+// instead. The rows of q and k (components, d_head) sum to the full vectors.
 template <typename Body>
 void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q, const Matrix& k,
                           bool components, std::int64_t top, Body body) {
@@ -50,7 +50,7 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
   }
 }
 
-// Adds a row that starts with the cells identifying the score of `pair`, followed by `more`.
+// Adds a row: the cells that identify the (query, key) pair number `pair`, followed by `more`.
 void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
   const auto& p = state.pairs[pair];
   Cells cells = {
@@ -60,10 +60,10 @@ void add_pair_row(Table& table, const State& state, std::size_t pair, const Cell
   table.add(std::move(cells));
 }
 
-// Builds a table of scores with more `columns`, as in empty_table(), by calling body(table, pair)
-// for every (query, key) pair of an attribution.
+// Builds a table in which body(table, pair) adds the rows of each (query, key) pair. `columns` are
+// appended to the columns that identify the pair, in the syntax of empty_table().
 template <typename Body>
-Table make_table(const State& state, const std::string& columns, Body body) {
+Table make_pair_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {
     Table table = empty_table(
         "text model, text text, integer layer, integer head, integer query, integer key, "
@@ -85,14 +85,14 @@ std::vector<double> weighted_values(const std::vector<double>& attention, const 
   return sum;
 }
 
-// Attention of one query after removing one component, and the relative change of the head output.
+// Attention of one query after ablating one component, and the relative change of the head output.
 struct RemovalEffect {
   std::vector<double> attention;  // (keys)
   double output_change = 0;
 };
 
-// Returns the effect of removing each component of the query, then of each component of its keys.
-std::vector<RemovalEffect> row_effects(const HeadDecomposition& head, std::int64_t query) {
+// Returns the effects of ablating each component of the query, then each component of the keys.
+std::vector<RemovalEffect> removal_effects(const HeadDecomposition& head, std::int64_t query) {
   const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
   const auto whole = column_sums(q);
   Matrix parts(q.rows + head.k.components(), query + 1);  // contributions to the scores
@@ -119,8 +119,8 @@ std::vector<RemovalEffect> row_effects(const HeadDecomposition& head, std::int64
   return effects;
 }
 
-// Mean contributions to the sampled scores of one head. The values are ordered: all component
-// pairs, then all components of the query, then all components of the key.
+// Mean contribution of each component to the sampled scores of one head. Order of the values:
+// component pairs, components of the query, components of the key.
 class HeadComposition {
  public:
   // Adds the sampled scores of one text.
@@ -161,13 +161,13 @@ class HeadComposition {
     }
   }
 
-  // Adds a row for every component, and for every component pair, or for the `top` pairs that
-  // explain the most variance plus one row with the sum of the remaining pairs.
+  // Adds a row for every component, and for every component pair if `top` is 0. Otherwise adds the
+  // `top` pairs that explain the most variance, and one row with the sum of the other pairs.
   void add_rows(Composition& tables, const std::string& label, AttentionHead head,
                 std::int64_t top) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(tables.components, label, head, i);
     const auto order = largest_indices(pairs_, 0, [&](std::size_t i) {
-      return std::isnan(explained(i)) ? 0.0 : std::fabs(explained(i));
+      return std::isnan(explained_share(i)) ? 0.0 : std::fabs(explained_share(i));
     });
     const auto kept = top == 0 ? pairs_ : std::min(pairs_, as_index(top));
     for (const auto i : std::span(order).first(kept)) add_row(tables.pairs, label, head, i);
@@ -176,7 +176,7 @@ class HeadComposition {
     double share = 0;
     for (const auto i : std::span(order).subspan(kept)) {
       mean += means_[i];
-      share += explained(i);
+      share += explained_share(i);
     }
     tables.pairs.add(
         {label, head.layer, head.head, "others", "others", mean, kNan, share, texts_, samples_});
@@ -184,7 +184,7 @@ class HeadComposition {
 
  private:
   // Share of the score variance explained by a contribution: cov(contribution, score) / var(score).
-  double explained(std::size_t i) const {
+  double explained_share(std::size_t i) const {
     const auto n = static_cast<double>(samples_);
     const double variance = squares_ - scores_ * scores_ / n;
     return variance > 0 ? (products_[i] - sums_[i] * scores_ / n) / variance : kNan;
@@ -193,19 +193,19 @@ class HeadComposition {
   void add_row(Table& table, const std::string& label, AttentionHead head, std::size_t i) const {
     const auto n = static_cast<double>(texts_);
     table.add({label, head.layer, head.head, names_[i].first, names_[i].second, means_[i],
-               texts_ > 1 ? std::sqrt(deviations_[i] / (n - 1) / n) : kNan, explained(i), texts_,
-               samples_});
+               texts_ > 1 ? std::sqrt(deviations_[i] / (n - 1) / n) : kNan, explained_share(i),
+               texts_, samples_});
   }
 
   std::vector<std::pair<std::string, std::string>> names_;  // (quantities)
   std::size_t pairs_ = 0;                                   // quantities that are component pairs
   std::int64_t texts_ = 0;
   std::int64_t samples_ = 0;
-  double shift_ = 0;                // first score, subtracted from all against cancellation
+  double shift_ = 0;                // first score, subtracted from all scores to avoid cancellation
   double scores_ = 0;               // sum of shifted scores
-  double squares_ = 0;              // sum of their squares
+  double squares_ = 0;              // sum of squared shifted scores
   std::vector<double> means_;       // (quantities) mean over texts of the means of texts
-  std::vector<double> deviations_;  // (quantities) their centred squares
+  std::vector<double> deviations_;  // (quantities) centred sums of squares over texts
   std::vector<double> sums_;        // (quantities) over samples
   std::vector<double> products_;    // (quantities) sums of contributions times shifted scores
 };
@@ -219,7 +219,7 @@ std::int64_t sample_key(std::span<const float> attention, bool uniform, Random& 
   return std::min(drawn - sums.begin(), std::ssize(sums) - 1);
 }
 
-// Samples (query, key) pairs of text number `text`. All heads share queries, but draw own keys.
+// Samples (query, key) pairs of one text. Heads share the queries, but each draws its own keys.
 std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<std::int32_t>& ids,
                                           const CompositionOptions& options, std::int64_t text,
                                           std::int64_t samples) {
@@ -261,7 +261,7 @@ std::vector<double> ScoreAttribution::matrix(std::size_t pair) const {
 
 Table ScoreAttribution::table(std::int64_t top) const {
   const auto columns = std::string(kComponents) + "real value, real residual";
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
     double rest = state_->pairs[pair].score;
     const auto add = [&](const std::string& q, const std::string& k, double value) {
@@ -278,7 +278,7 @@ Table ScoreAttribution::table(std::int64_t top) const {
 
 Table ScoreAttribution::component_table() const {
   const auto columns = "text side, text component, real value";
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto all = state_->contributions(pair);
     const auto add = [&](const std::string& side, const std::vector<std::string>& labels,
                          const std::vector<double>& values) {
@@ -293,7 +293,7 @@ Table ScoreAttribution::component_table() const {
 Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
   const auto columns = std::string(components ? kComponents : "") +
                        "integer pair, real frequency, real wavelength, real value";
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
     const auto q = head.scaled_queries(head.q.row_at_position(state_->pairs[pair].query));
     const auto k = head.rotated_keys(head.k.row_at_position(state_->pairs[pair].key));
@@ -317,10 +317,10 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
 Table ScoreAttribution::distance_table(bool components, std::int64_t top) const {
   const auto columns = std::string(components ? kComponents : "") + "integer distance, real value";
   const auto distances = sampled_distances(state_->furthest);
-  return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+  return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
     const auto i = head.q.row_at_position(state_->pairs[pair].query);
-    const auto k = head.k.split(head.k.row_at_position(state_->pairs[pair].key));
+    const auto k = head.k.components_of_row(head.k.row_at_position(state_->pairs[pair].key));
     const auto add = [&](const Cells& names, const double* query, const double* key) {
       for (const auto distance : distances) {
         auto cells = names;
@@ -328,7 +328,7 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
         add_pair_row(table, *state_, pair, cells);
       }
     };
-    for_each_vector_pair(*state_, pair, head.q.split(i), k, components, top, add);
+    for_each_vector_pair(*state_, pair, head.q.components_of_row(i), k, components, top, add);
   });
 }
 
@@ -338,11 +338,11 @@ Table ScoreAttribution::effect_table() const {
       bad_input("effects were not computed; set AttributionOptions::effect");
     std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<RemovalEffect>> rows;
     const auto columns = "text side, text component, real attention_without, real output_change";
-    return make_table(*state_, columns, [&](Table& table, std::size_t pair) {
+    return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
       const auto query = state_->pairs[pair].query;
       const auto& head = state_->head(pair);
       auto& effects = rows[{&head, query}];
-      if (effects.empty()) effects = row_effects(head, query);
+      if (effects.empty()) effects = removal_effects(head, query);
       for (std::size_t c = 0; c < effects.size(); ++c) {
         const bool of_q = c < head.q.labels.size();
         add_pair_row(
@@ -358,7 +358,7 @@ Table ScoreAttribution::effect_table() const {
 Composition composition(const Model& model, const std::vector<std::vector<std::int32_t>>& texts,
                         const CompositionOptions& options) {
   return translate_exceptions([&] {
-    check_heads(options.heads, model.config());
+    check_head_list(options.heads, model.config());
     if (texts.empty()) bad_input("composition: there is no text");
     const auto count = std::ssize(texts);
     if (options.samples < count)
@@ -370,7 +370,8 @@ Composition composition(const Model& model, const std::vector<std::vector<std::i
       if (ids.empty()) bad_input("composition: text {} has no tokens", i);
       const auto samples = options.samples / count + (i < options.samples % count ? 1 : 0);
       const auto pairs = sample_score_pairs(model, ids, options, i, samples);
-      const auto split = split_heads(model, ids, options.heads, pairs, {.biases = options.biases});
+      const auto split =
+          decompose_heads(model, ids, options.heads, pairs, {.biases = options.biases});
       for (std::size_t h = 0; h < heads.size(); ++h) heads[h].add_text(split[h], pairs);
       if (options.on_text) options.on_text(i + 1);
     }

@@ -41,7 +41,7 @@ ConstTensorView as_row_view(const std::vector<float>& x) {
 }
 
 // Returns the outer product (rows, n) of factors (rows, 1) and x (1, n).
-Tensor repeat_rows(const Tensor& factors, ConstTensorView x) {
+Tensor outer_product(const Tensor& factors, ConstTensorView x) {
   return apply_linear(factors, {x.reshaped({x.size(), 1})});
 }
 
@@ -99,14 +99,14 @@ void HeadReader::add_bias(Tensor part) {
   bias = std::move(part);
 }
 
-void HeadReader::add(std::string label, Tensor part) {
+void HeadReader::add_component(std::string label, Tensor part) {
   labels.push_back(std::move(label));
   parts.push_back(std::move(part));
 }
 
-SplitVectors HeadReader::split() {
-  if (!bias.empty()) add("bias", std::move(bias));
-  if (!constant.empty()) add(query ? "b_Q" : "b_K", repeat_rows(input_scale, constant));
+SplitVectors HeadReader::split_vectors() {
+  if (!bias.empty()) add_component("bias", std::move(bias));
+  if (!constant.empty()) add_component(query ? "b_Q" : "b_K", outer_product(input_scale, constant));
   const auto read = std::ssize(labels);
   if (model.qkv_clip > 0) labels.emplace_back(query ? "clip_Q" : "clip_K");
   const auto d = model.d_head;
@@ -248,7 +248,7 @@ class ComponentCollector : public Observer {
       }
       if (!weights.o.bias.empty())
         reader.add_bias(
-            repeat_rows(factors, apply_linear(as_row_view(weights.o.bias), {behind.view()})));
+            outer_product(factors, apply_linear(as_row_view(weights.o.bias), {behind.view()})));
     }
   }
 
@@ -258,8 +258,8 @@ class ComponentCollector : public Observer {
     // A post-norm rescales the MLP output, so the bias cannot be split off without its scale.
     if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
       return add_stream(label, layer, added);
-    const Tensor bias = repeat_rows(constant_column(added.dim(0), model_.residual_scale),
-                                    as_row_view(weights.down.bias));
+    const Tensor bias = outer_product(constant_column(added.dim(0), model_.residual_scale),
+                                      as_row_view(weights.down.bias));
     Tensor rest = copy_tensor(added);
     add_scaled_tensor(rest, bias, -1.0f);
     add_stream(label, layer, rest);
@@ -268,7 +268,7 @@ class ComponentCollector : public Observer {
         reader.add_bias(apply_linear(reader.copy_columns(bias), {reader.matrix.view()}));
   }
 
-  // post: (rows, chosen experts, d_expert)
+  // `post`: activations of the chosen experts, shape (rows, experts per token, d_expert).
   void add_experts(std::int64_t layer, ConstTensorView post) {
     const auto& weights = weights_.layers[as_index(layer)];
     QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
@@ -290,17 +290,18 @@ class ComponentCollector : public Observer {
 
   void add_component(HeadReader& reader, const std::string& label, Tensor part) {
     if (options_.features == nullptr || !options_.features->has(label))
-      return reader.add(label, std::move(part));
+      return reader.add_component(label, std::move(part));
     for (const auto& [number, direction, activations] :
-         options_.features->active(label, reader.positions)) {
-      Tensor of_feature = repeat_rows(activations, apply_linear(direction, {reader.matrix.view()}));
+         options_.features->active_features(label, reader.positions)) {
+      Tensor of_feature =
+          outer_product(activations, apply_linear(direction, {reader.matrix.view()}));
       add_scaled_tensor(part, of_feature, -1.0f);
-      reader.add(fmt::format("{}_F{}", label, number), std::move(of_feature));
+      reader.add_component(fmt::format("{}_F{}", label, number), std::move(of_feature));
     }
-    reader.add(label + "_error", std::move(part));
+    reader.add_component(label + "_error", std::move(part));
   }
 
-  // Shape (rows, 1). Scale of the attention output: residual multiplier over post-norm scale.
+  // Shape (rows, 1). Factor of each attention output row: residual multiplier / post-norm scale.
   Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const {
     Tensor factors = constant_column(z.dim(0), model_.residual_scale);
     if (layer.post_attention_norm.empty()) return factors;
@@ -319,7 +320,7 @@ class ComponentCollector : public Observer {
   std::vector<HeadReader>& readers_;
   ComponentOptions options_;
   std::vector<std::int64_t> rows_;  // ascending positions of all readers
-  std::int64_t last_layer_ = 0;     // of the readers
+  std::int64_t last_layer_ = 0;     // last layer with a reader
   Tensor expert_weights_;           // (rows, k) of the current layer
   Tensor expert_indices_;           // (rows, k)
 };
@@ -341,8 +342,8 @@ FeatureFile::FeatureFile(const std::string& path, std::int64_t tokens, std::int6
       bad_input("{}: found tensor {}, expected names that end with {} or {}", path, name, kDecoder,
                 kActivations);
     const auto component = name.substr(0, name.rfind('.'));
-    const auto directions = matrix(component, kDecoder).shape();
-    const auto activations = matrix(component, kActivations).shape();
+    const auto directions = read_matrix(component, kDecoder).shape();
+    const auto activations = read_matrix(component, kActivations).shape();
     if (directions[1] != d_model)
       bad_input("{}: {}{} has shape {}, expected [features, {}]: the width of the model", path,
                 component, kDecoder, directions.to_string(), d_model);
@@ -354,7 +355,7 @@ FeatureFile::FeatureFile(const std::string& path, std::int64_t tokens, std::int6
   if (components_.empty()) bad_input("{}: holds no features", path);
 }
 
-ConstTensorView FeatureFile::matrix(const std::string& component, const char* ending) const {
+ConstTensorView FeatureFile::read_matrix(const std::string& component, const char* ending) const {
   const auto found = file_.header().tensors.find(component + ending);
   if (found == file_.header().tensors.end() || found->second.shape.size() != 2 ||
       !is_floating(found->second.dtype))
@@ -365,11 +366,11 @@ ConstTensorView FeatureFile::matrix(const std::string& component, const char* en
   return file_.tensor(found->first);
 }
 
-std::vector<ActiveFeature> FeatureFile::active(const std::string& component,
-                                               std::span<const std::int64_t> positions) {
+std::vector<ActiveFeature> FeatureFile::active_features(const std::string& component,
+                                                        std::span<const std::int64_t> positions) {
   components_[component] = true;
-  const auto decoder = matrix(component, kDecoder);
-  const auto stored = matrix(component, kActivations);
+  const auto decoder = read_matrix(component, kDecoder);
+  const auto stored = read_matrix(component, kActivations);
   std::vector<Tensor> rows;  // one per position, (1, all features)
   for (const auto position : positions)
     rows.push_back(to_float32(stored.rows(position, position + 1)));

@@ -1,5 +1,5 @@
-// Figures of attention: patterns during training, by distance and outlier channels of keys, from
-// statistics that cover every token; and score attribution with the composition of heads.
+// Figures of attention during training, attention by distance and outlier channels of keys, from
+// statistics over all tokens. Figures of score attribution and of head composition.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -22,10 +22,10 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   const ResultFrame& taxonomy = results.frame("taxonomy");
   std::map<HeadOfRun, std::string> classes;
   for (std::size_t row = 0; row < taxonomy.rows(); ++row)
-    classes[taxonomy.head(row)] = taxonomy.text_column("class")[row];
+    classes[taxonomy.head_at(row)] = taxonomy.text_column("class")[row];
   AttentionMassByBand masses;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    const auto found = classes.find(frame.head(row));
+    const auto found = classes.find(frame.head_at(row));
     const double mass = frame.real_column("mass")[row];
     if (found == classes.end() || std::isnan(mass)) continue;
     masses[frame.nullable_integer_column("width")[row]][found->second].push_back(mass);
@@ -40,13 +40,13 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
 
 // Returns the CSV of the key channels: `ratio` is the largest magnitude of a channel over the
 // median of its head's channels; `row` counts the heads of all layers from the top of the map.
-Table channel_table(const ResultFrame& frame) {
+Table key_channel_table(const ResultFrame& frame) {
   const auto& absmax = frame.real_column("absmax");
   std::map<std::pair<bool, HeadOfRun>, std::vector<std::size_t>> heads;
   std::map<HeadOfRun, std::int64_t> map_rows;
   for (std::size_t row = 0; row < frame.rows(); ++row) {
-    heads[{frame.text_column("stage")[row] == "post", frame.head(row)}].push_back(row);
-    map_rows[frame.head(row)] = 0;
+    heads[{frame.text_column("stage")[row] == "post", frame.head_at(row)}].push_back(row);
+    map_rows[frame.head_at(row)] = 0;
   }
   std::int64_t next = 0;
   for (auto& [place, map_row] : map_rows) map_row = next++;
@@ -72,7 +72,7 @@ struct ScoreRows {
   std::vector<std::size_t> rows;
 };
 
-// Groups the rows of the first run by score, in order of appearance; at most kShownScores scores.
+// Groups table rows of the first run by (query, key) pair, in order; at most kShownScores pairs.
 std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;
@@ -99,13 +99,13 @@ void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
   ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
 }
 
-// One axis of a contribution matrix: components with the largest sums, then their "sum".
+// Axis of a contribution matrix: the components with the largest sums, then a tick for the "sum".
 struct MatrixAxis {
   std::vector<std::size_t> rows;               // of attribution_components, one per component
   std::map<std::string, std::int64_t> places;  // by component
   std::string ticks;
 
-  std::int64_t sums() const { return std::ssize(places) + 1; }
+  std::int64_t sum_index() const { return std::ssize(places) + 1; }
 };
 
 MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>& rows,
@@ -121,11 +121,11 @@ MatrixAxis matrix_axis(const ResultFrame& frame, const std::vector<std::size_t>&
     add_tick(axis.ticks, component, std::ssize(axis.places));
     axis.places.emplace(component, std::ssize(axis.places));
   }
-  add_tick(axis.ticks, "sum", axis.sums());
+  add_tick(axis.ticks, "sum", axis.sum_index());
   return axis;
 }
 
-// Coordinates of a component in the graph: x is the layer, y the head; MLPs are below all heads.
+// Coordinates in the head composition graph: x is the layer, y the head; MLPs are below all heads.
 struct GraphCoordinates {
   double x = -1;
   double y = -1;
@@ -140,8 +140,8 @@ GraphCoordinates graph_coordinates(const std::string& component) {
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
 }
 
-// Returns the three heads and three other components that explain the most variance in any run.
-std::vector<std::string> largest_shares(const std::map<std::string, std::vector<double>>& shares) {
+// Returns the three heads and three other components that explain most score variance in any run.
+std::vector<std::string> top_components(const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
     std::vector<std::pair<double, std::string>> order;
@@ -217,7 +217,7 @@ Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind)
 
 Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
-  figure.data = channel_table(results.frame("key_channels"));
+  figure.data = key_channel_table(results.frame("key_channels"));
   for (const std::int64_t post : {0, 1})
     if (std::ranges::count(figure.data.find("post")->integers, post) == 0)
       return empty_figure(
@@ -264,13 +264,13 @@ Figure attribution_matrix(const AnalysisResults& results, const FigureKind& kind
   }
   const auto& components = sums.text_column("component");
   for (const auto row : q.rows)
-    add(k.sums(), q.places.at(components[row]), sums.real_column("value")[row], components[row],
-        "all");
+    add(k.sum_index(), q.places.at(components[row]), sums.real_column("value")[row],
+        components[row], "all");
   for (const auto row : k.rows)
-    add(k.places.at(components[row]), q.sums(), sums.real_column("value")[row], "all",
+    add(k.places.at(components[row]), q.sum_index(), sums.real_column("value")[row], "all",
         components[row]);
-  const auto columns = static_cast<double>(k.sums() + 1);
-  const auto lines = static_cast<double>(q.sums() + 1);
+  const auto columns = static_cast<double>(k.sum_index() + 1);
+  const auto lines = static_cast<double>(q.sum_index() + 1);
   figure.width = 0.8 + 0.17 * columns + 0.65;
   figure.height = 0.7 + 0.17 * lines + 0.35;
   figure.script =
@@ -404,7 +404,7 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
     }
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
-  for (const auto& component : largest_shares(shares)) {
+  for (const auto& component : top_components(shares)) {
     const auto look = family_legend_entry(series.size(), escape_markup(component));
     series.push_back(table.add_line(component, shares[component], look));
   }

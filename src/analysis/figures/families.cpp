@@ -1,4 +1,4 @@
-// Comparison of model families, and of benchmark scores with the loss of plasticity.
+// Figures that compare model families, and benchmark scores with the drop in plasticity.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr char kOneFamily[] =
 // Heads of all runs of one model family, or of all families.
 struct ModelFamilyHeads {
   std::string name = {};
-  std::vector<std::size_t> rows = {};  // (heads): of rotated.parquet
+  std::vector<std::size_t> rows = {};  // (heads): row of rotated.parquet
   std::vector<double> bias = {};       // (heads)
   std::vector<double> separation = {};
 
@@ -31,7 +31,7 @@ struct ModelFamilyHeads {
   }
 };
 
-// Families in the order of their first run.
+// Groups heads by model family, in the order of each family's first run.
 std::vector<ModelFamilyHeads> group_runs_by_family(const AnalysisResults& results) {
   std::vector<ModelFamilyHeads> families;
   std::vector<std::size_t> of_run;
@@ -58,7 +58,7 @@ ModelFamilyHeads join_families(const std::vector<ModelFamilyHeads>& families) {
   return all;
 }
 
-// Names the five heads farthest from the medians within the axis range; "" for all other heads.
+// Labels the five heads in the axis range that are farthest from the medians; "" for all others.
 std::vector<std::string> family_head_names(const AnalysisResults& results,
                                            const ModelFamilyHeads& points) {
   const ResultFrame& rotated = results.frame("rotated");
@@ -111,7 +111,7 @@ struct BenchmarkScores {
   std::map<std::size_t, double> of_run;
 };
 
-// Reads the scores of runs that have a plasticity drop; needs kMinRuns such runs per benchmark.
+// Reads the benchmark scores of runs with a plasticity drop. Skips benchmarks with < kMinRuns runs.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
@@ -161,7 +161,7 @@ std::string score_title(const BenchmarkScores& set, double r) {
                              std::tanh(std::atanh(r) + half));
 }
 
-// One row per run and panel.
+// Points of benchmark scatter plots: one row per run and panel.
 struct ScorePoints {
   Table table;
   std::vector<std::string> titles;    // one per panel
@@ -268,7 +268,7 @@ Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) {
-  const auto& path = results.choices().scores;
+  const auto& path = results.draw_options().scores;
   if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
   const ResultFrame& metrics = results.frame("head_metrics");
   const auto drops = mean_by_run(metrics.group_by_run("ap_drop"));

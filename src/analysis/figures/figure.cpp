@@ -28,7 +28,7 @@ namespace {
 constexpr double kLegendRow = 0.15;  // inches
 
 // Width in inches of a legend entry: mark, title without markup, and gap to the next entry.
-double entry_width(const LegendEntry& entry) {
+double legend_entry_width(const LegendEntry& entry) {
   std::string plain = entry.title;
   for (const std::string mark : {"{/:Italic ", "{", "}", "_", "^"})
     for (auto at = plain.find(mark); at != std::string::npos; at = plain.find(mark))
@@ -37,7 +37,7 @@ double entry_width(const LegendEntry& entry) {
 }
 
 #define NAMED(function) {#function, function},
-const std::map<std::string, DrawFigure*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
+const std::map<std::string, FigureDrawer*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
 #undef NAMED
 
 // `defaults`: YAML keys shared by all figures that use the same drawing function.
@@ -67,7 +67,7 @@ void add_geometry_heatmaps(const Json& defaults, std::vector<FigureKind>& kinds)
 }
 
 // Runs the gnuplot that is installed with the package or, if there is none, the one on the PATH.
-ChildResult run_program(std::vector<std::string> arguments, const std::string& folder = "") {
+ChildResult execute_gnuplot(std::vector<std::string> arguments, const std::string& folder = "") {
   std::string program = "gnuplot";
   for (const auto& helpers : helper_program_folders())
     if (::access((helpers + "/gnuplot").c_str(), X_OK) == 0) {
@@ -183,7 +183,7 @@ LegendEntry family_legend_entry(std::size_t index, const std::string& title) {
 Legend::Legend(const std::vector<LegendEntry>& entries, double figure_width)
     : figure_width_(figure_width) {
   for (const auto& entry : entries) {
-    const double width = entry_width(entry);
+    const double width = legend_entry_width(entry);
     if (rows_.empty() || rows_.back().width + width > figure_width_ - 0.1) rows_.emplace_back();
     rows_.back().width += width;
     rows_.back().entries.push_back(entry);
@@ -204,7 +204,7 @@ std::string Legend::label_commands(double bottom) const {
           "set label '' at screen {0:.4f}/width, screen {1:.4f}/height point pt {3} ps 0.6*mark lc "
           "rgb '{4}'\nset label '{5}' at screen {2:.4f}/width, screen {1:.4f}/height font ',{6}'\n",
           x, y, x + 0.08, entry.point_type, entry.colour, entry.title, style::kSmall);
-      x += entry_width(entry);
+      x += legend_entry_width(entry);
     }
   }
   return text;
@@ -266,7 +266,7 @@ void PanelGrid::draw(Figure& figure, const std::string& settings,
       settings;
   for (int i = 0; i < count_; ++i) {
     const auto [title, commands] = panel(static_cast<std::size_t>(i));
-    if (i == 1) figure.script += "unset label\n";  // those outside the panels come with panel 0
+    if (i == 1) figure.script += "unset label\n";  // panel 0 draws labels outside the panels
     figure.script +=
         fmt::format("set title {} font ',{}' offset 0, -0.7\n",
                     gnuplot_literal(shorten_text(title, options_.title_characters)), style::kSmall);
@@ -305,7 +305,7 @@ const std::vector<FigureKind>& figure_kinds() {
 }
 
 void require_gnuplot() {
-  const int status = run_program({"--version"}).status;
+  const int status = execute_gnuplot({"--version"}).status;
   if (status != 0) failure("'gnuplot --version' ends with status {}; is it installed?", status);
 }
 
@@ -320,7 +320,7 @@ std::string gnuplot_script(const Figure& figure, const std::vector<std::string>&
 
 void run_gnuplot(const std::string& folder, const std::string& name) {
   // --default-settings ignores the user's start-up files, which could change the figures.
-  const auto result = run_program({"--default-settings", name + ".gp"}, folder);
+  const auto result = execute_gnuplot({"--default-settings", name + ".gp"}, folder);
   if (result.status != 0) failure("gnuplot could not draw {}:\n{}", name, result.err);
   if (!result.err.empty()) log::debug("gnuplot on {}:\n{}", name, result.err);
 }

@@ -1,4 +1,4 @@
-// Declares figures, each with data, caption and gnuplot script; lists them all and runs gnuplot.
+// Figures (data, caption, gnuplot script), the list of all figures, and functions that run gnuplot.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace qkscope {
 
 namespace style {  // fonts, sizes and colours of all figures
 
-// Sizes in inches: a single figure fits a column of a two-column paper, a grid of panels the page.
+// Widths in inches: a single figure fits one column of a two-column paper, a panel grid the page.
 inline constexpr double kColumn = 3.4;
 inline constexpr double kPage = 7.0;
 inline constexpr double kHeight = 2.45;
@@ -117,7 +117,7 @@ inline Figure empty_figure(std::string why) {
 }
 
 struct FigureKind;
-using DrawFigure = Figure(const AnalysisResults& results, const FigureKind& kind);
+using FigureDrawer = Figure(const AnalysisResults& results, const FigureKind& kind);
 
 // One entry of figures.yaml.
 struct FigureKind {
@@ -126,13 +126,14 @@ struct FigureKind {
   // "one": shows a single run, never a sweep of several. "several": compares runs; drawn for a
   // single run only if the user names the figure. "": shows any number of runs.
   std::string runs;
-  DrawFigure* draw = nullptr;  // may leave name, title and caption to make_figure()
+  FigureDrawer* draw = nullptr;  // may leave name, title and caption to make_figure()
   Json keys;
 
   // Returns the value of a key in the figure's YAML entry, or "" if the key is missing.
   std::string text(const char* key) const { return keys.value(key, ""); }
-  // Returns the value of a key with its placeholders replaced: {} by `arguments` in order, {name}
-  // by fmt::arg("name", value) or a style constant. Colours from {rope} to {key_late} have no '#'.
+  // Returns the value of a YAML key with its placeholders replaced: {} by `arguments` in order,
+  // {name} by fmt::arg("name", value) or a style constant. Colours {rope} to {key_late} lack the
+  // '#'.
   template <typename... Arguments>
   std::string fill(const char* key, const Arguments&... arguments) const {
     return fmt::format(fmt::runtime(text(key)), arguments..., fmt::arg("label", style::kLabel),
@@ -163,7 +164,7 @@ const std::vector<FigureKind>& figure_kinds();
   X(nope_vs_rope) X(pc_roles) X(plasticity_heatmap) X(plasticity_profile) X(rq_rk_scatter) \
   X(score_curves) X(taxonomy_evolution) X(trajectory) X(variance_decomposition)
 // clang-format on
-#define DECLARE(function) DrawFigure function;
+#define DECLARE(function) FigureDrawer function;
 QKSCOPE_DRAWING_FUNCTIONS(DECLARE)
 #undef DECLARE
 
@@ -194,7 +195,7 @@ double nice_tick_step(double range, int wanted);
 
 // Returns the tick step for an axis of integers, such as token positions; at least 1.
 double integer_tick_step(double range, int wanted);
-// Returns `set xtics` for the axis "x". With `thousands`, tick labels read 50k instead of 50000.
+// Returns gnuplot's `set xtics` for axis "x". If `thousands` is set, 50000 is labelled 50k.
 std::string token_tick_commands(const char* axis, double step, bool thousands);
 // Returns true if tick labels with this step can be written in thousands ("50k").
 bool is_multiple_of_thousand(double step);
@@ -202,10 +203,10 @@ bool is_multiple_of_thousand(double step);
 // Returns the estimated width in inches of a line of text at this font size in points.
 double text_width(std::string_view text, double points);
 
-// Returns `set palette` with the colours at even steps.
+// Returns the gnuplot command `set palette` for equally spaced colours.
 std::string gnuplot_palette_command(const std::vector<std::string>& colours);
 
-// Returns commands that place the plot area. Edges are in inches from the left and lower edge.
+// Returns gnuplot commands for the plot area. Edges are in inches from the left and lower edge.
 std::string margin_commands(double left, double right, double bottom, double top);
 
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
@@ -222,7 +223,7 @@ std::vector<LegendEntry> rope_nope_legend();
 // Returns the legend entry of a model family. `index` determines its colour and marker.
 LegendEntry family_legend_entry(std::size_t index, const std::string& title);
 
-// A legend in centred rows. gnuplot's own key moves with the plot and covers points.
+// Legend in centred rows. Used instead of gnuplot's key, which can cover data points.
 class Legend {
  public:
   Legend(const std::vector<LegendEntry>& entries, double figure_width);
@@ -247,7 +248,7 @@ class PanelGrid {
  public:
   struct PanelGridOptions {
     std::size_t count = 1;
-    int columns = 5;    // at most
+    int columns = 5;    // maximum number of columns
     double aspect = 1;  // height of a panel over its width
     double top = 0.25;  // margins around the grid in inches
     double right = 0.08;
@@ -270,7 +271,7 @@ class PanelGrid {
   double height() const { return height_; }
   std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
 
-  // Sets size and script of the figure. `settings` apply to all panels; panel(i) draws panel i.
+  // Sets size and script of the figure. `settings` apply to all panels; panel(i) returns panel i.
   void draw(Figure& figure, const std::string& settings,
             const std::function<Panel(std::size_t i)>& panel) const;
 

@@ -1,5 +1,5 @@
-// Heat maps of one model with a cell per head, and queries and keys of single heads as points
-// shaded by position: collages on two axes, and every plane of the orthogonal complement of one
+// Heat maps with one cell per head, and scatter plots of the queries and keys of single heads
+// shaded by position: collages of many heads, and all planes of the orthogonal complement of one
 // head.
 #include <algorithm>
 #include <cmath>
@@ -68,7 +68,7 @@ class MapLayout {
            layer_marks(sliding_, "sliding layers", 0.35, style::kSquare, style::kAccent);
   }
 
-  HoverCell hover(const MapCell& cell, const std::string& text) const {
+  HoverCell hover_cell(const MapCell& cell, const std::string& text) const {
     const double wide = (style::kColumn - kLeft - right_) / static_cast<double>(layers_);
     const double tall = tall_ / static_cast<double>(heads_);
     const double left = kLeft + static_cast<double>(cell.layer) * wide;
@@ -87,7 +87,7 @@ class MapLayout {
   static constexpr double kLeft = 0.42;   // inches
   static constexpr double kTitle = 0.14;  // inches for the name of the model
 
-  // Returns commands for a marker above each layer, and `name` at fraction `x` of the map.
+  // Returns commands that mark the layers above the map and write `name` at fraction `x` of it.
   std::string layer_marks(const std::set<std::int64_t>& layers, const char* name, double x,
                           int point_type, const char* colour) const {
     std::string text;
@@ -112,7 +112,7 @@ class MapLayout {
   std::set<std::int64_t> sliding_;
 };
 
-// Cells have a thin border, so that a pale head differs from a head that was not captured.
+// A thin border distinguishes a head with a pale colour from a head that was not captured.
 std::string plot_map_cells(const std::string& x, const std::string& colour) {
   return fmt::format(
       "data using ({}):2:($1 - 0.5):($1 + 0.5):($2 - 0.5):($2 + 0.5){} with boxxyerror fillstyle "
@@ -122,8 +122,8 @@ std::string plot_map_cells(const std::string& x, const std::string& colour) {
 
 constexpr double kColourBar = 0.62;  // inches beside the map for the colour bar
 
-// Returns the palette and the range of a head map by an entry of `scales`. The gnuplot script
-// multiplies values by `factor`.
+// Returns gnuplot commands for palette and colour range. `scale` is an entry of the YAML key
+// `scales`; the gnuplot script multiplies values by `factor`.
 std::string map_colours(const Json& scale, const std::vector<double>& values, double factor) {
   const bool around_zero = scale.at("around_zero");
   double top = 1;
@@ -153,7 +153,7 @@ std::vector<HeadRange> heads_of_last_run(const ResultFrame& scatter, const std::
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
     if (scatter.run_indices()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
     if (ranges.empty() || ranges.back().last != row ||
-        scatter.head(ranges.back().first) != scatter.head(row))
+        scatter.head_at(ranges.back().first) != scatter.head_at(row))
       ranges.push_back({row, row});
     ranges.back().last = row + 1;
   }
@@ -177,13 +177,13 @@ std::vector<HeadRange> select_evenly_spread_heads(const std::vector<HeadRange>& 
   return chosen;
 }
 
-using PanelRow = std::pair<std::int64_t, std::size_t>;  // panel, row of head_scatter or head_planes
+using RowInPanel = std::pair<std::int64_t, std::size_t>;  // (panel, row of the plotted table)
 
-// Returns the CSV of points shaded by position (position / largest position). `panel_column`: name
-// of the column that holds the panel number.
-Table shaded_points(const AnalysisResults& results, const ResultFrame& frame,
-                    const std::vector<PanelRow>& rows, const std::string& panel_column,
-                    const std::string& x, const std::string& y) {
+// Returns the CSV of scatter points; their shade is position / largest position. `panel_column`:
+// name of the column that holds the panel number.
+Table shaded_points_table(const AnalysisResults& results, const ResultFrame& frame,
+                          const std::vector<RowInPanel>& rows, const std::string& panel_column,
+                          const std::string& x, const std::string& y) {
   const auto& positions = frame.integer_column("position");
   std::int64_t last = 1;
   for (const auto& [panel, row] : rows) last = std::max(last, positions[row]);
@@ -218,9 +218,10 @@ void draw_planes(const AnalysisResults& results, const FigureKind& kind, const H
     }
   std::map<std::int64_t, std::string> titles;  // by plane: "3: 12.0 %, 0.98"
   const ResultFrame* complement =
-      results.has("complement") ? &results.frame("complement") : nullptr;
+      results.has_table("complement") ? &results.frame("complement") : nullptr;
   for (std::size_t row = 0; complement && row < complement->rows(); ++row)
-    if (const auto plane = complement->integer_column("pair")[row]; complement->head(row) == head)
+    if (const auto plane = complement->integer_column("pair")[row];
+        complement->head_at(row) == head)
       titles[plane] = fmt::format("{}: {:.1f} %, {:.2f}", plane,
                                   100 * complement->real_column("variance_share")[row],
                                   complement->real_column("angle_r")[row]);
@@ -248,7 +249,7 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
   const auto& table = kind.tables.front();
   const ResultFrame& frame = results.frame(table);
   const auto name = kind.text("column");
-  if (!frame.has(name))
+  if (!frame.has_column(name))
     return empty_figure(fmt::format("the {} do not have {}",
                                     table == "attention" ? "statistics" : "results", name));
   const auto& column = frame.real_column(name);
@@ -271,7 +272,7 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
   const auto shown = absolute ? "|" + name + "|" : name;
   for (const auto& cell : cells) {
     figure.data.add({cell.layer, cell.head, cell.value, std::int64_t{cell.nope}});
-    figure.hover.push_back(layout.hover(
+    figure.hover.push_back(layout.hover_cell(
         cell, fmt::format("{} {:.4g}{}", shown, cell.value, unit.empty() ? "" : " " + unit)));
   }
   const Json scale = kind.keys.at("scales").at(kind.text("scale"));
@@ -295,7 +296,8 @@ Figure heatmap_of_heads(const AnalysisResults& results, const FigureKind& kind) 
 Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
   const auto column = kind.text("column");
   const ResultFrame& frame = results.frame("taxonomy");
-  if (!frame.has(column)) return empty_figure(fmt::format("the results do not have {}", column));
+  if (!frame.has_column(column))
+    return empty_figure(fmt::format("the results do not have {}", column));
   const auto& classes = frame.text_column(column);
   std::vector<MapCell> cells;
   for (std::size_t row = 0; row < frame.rows(); ++row)
@@ -313,7 +315,7 @@ Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
     const auto& c = style::kClasses[static_cast<std::size_t>(cell.value)];
     figure.data.add({cell.layer, cell.head, static_cast<std::int64_t>(cell.value),
                      std::int64_t{cell.nope}, std::string(c.name)});
-    figure.hover.push_back(layout.hover(cell, c.title));
+    figure.hover.push_back(layout.hover_cell(cell, c.title));
   }
   figure.height = layout.height();
   figure.script = layout.axes(kind) + legend.label_commands() + "plot \\\n";
@@ -329,12 +331,13 @@ Figure class_map(const AnalysisResults& results, const FigureKind& kind) {
 Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& scatter = results.frame("head_scatter");
   const auto fill_in_components = [&](const char* key) {
-    return kind.fill(key, results.choices().components[0], results.choices().components[1]);
+    return kind.fill(key, results.draw_options().components[0],
+                     results.draw_options().components[1]);
   };
   const std::string x = fill_in_components("x");
   const std::string y = fill_in_components("y");
   for (const auto& axis : {x, y})
-    if (!scatter.has(axis))
+    if (!scatter.has_column(axis))
       return empty_figure(fmt::format(
           "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
   const auto all = heads_of_last_run(scatter, scatter.real_column(x), scatter.real_column(y));
@@ -342,11 +345,11 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
   if (heads.empty()) return {};
   Figure figure;
   figure.title = fill_in_components("title");
-  std::vector<PanelRow> rows;
+  std::vector<RowInPanel> rows;
   for (std::size_t i = 0; i < heads.size(); ++i)
     for (auto row = heads[i].first; row < heads[i].last; ++row)
       rows.push_back({as_integer_cell(i), row});
-  figure.data = shaded_points(results, scatter, rows, "panel", x, y);
+  figure.data = shaded_points_table(results, scatter, rows, "panel", x, y);
   auto options = grid_options(kind, heads.size());
   options.x_label = fill_in_components("x_label");
   options.y_label = fill_in_components("y_label");
@@ -356,7 +359,7 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
             kind.fill("legend", fmt::arg("y", 1 - 0.09 / grid.height())) +
                 "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n",
             [&](std::size_t i) -> PanelGrid::Panel {
-              const auto [run, layer, head] = scatter.head(heads[i].first);
+              const auto [run, layer, head] = scatter.head_at(heads[i].first);
               return {fmt::format("layer {}, head {}{}", layer, head,
                                   scatter.is_nope(heads[i].first) ? " (NoPE)" : ""),
                       fmt::format("set xtics {}\nset ytics {}\n",
@@ -374,27 +377,27 @@ Figure collage(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure head_planes(const AnalysisResults& results, const FigureKind& kind) {
-  if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
+  if (!results.has_table("head_planes") || results.frame("head_planes").rows() == 0)
     return empty_figure("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
   const ResultFrame& planes = results.frame("head_planes");
-  // The head selected by the user, or else the first head in the table, of the last run.
+  // Use the head that the user selected, else the first head of the last run in the table.
   std::optional<HeadOfRun> head;
   for (std::size_t row = 0; row < planes.rows(); ++row) {
-    const auto here = planes.head(row);
-    const auto& chosen = results.choices().head;
+    const auto here = planes.head_at(row);
+    const auto& chosen = results.draw_options().head;
     if (!chosen.empty() && chosen != fmt::format("{}.{}", here.layer, here.head)) continue;
     if (!head || here.run > head->run) head = here;
   }
   if (!head)
     return empty_figure(
         fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
-                    results.choices().head));
+                    results.draw_options().head));
   Figure figure;
-  std::vector<PanelRow> rows;
+  std::vector<RowInPanel> rows;
   for (std::size_t row = 0; row < planes.rows(); ++row)
-    if (planes.head(row) == *head)
+    if (planes.head_at(row) == *head)
       rows.push_back({planes.nullable_integer_column("plane")[row], row});
-  figure.data = shaded_points(results, planes, rows, "plane", "x", "y");
+  figure.data = shaded_points_table(results, planes, rows, "plane", "x", "y");
   draw_planes(results, kind, *head, figure);
   figure.title = kind.fill("title", head->layer, head->head);
   figure.caption = kind.fill("caption", head->layer, head->head, results.run_title(head->run));

@@ -27,7 +27,7 @@ struct HistogramMeasure {
 namespace {
 
 // Logarithmic axis range of |values| in whole decades; ignores values below 1e-5 of the largest.
-std::string decade_range(const std::vector<double>& values) {
+std::string decade_axis_range(const std::vector<double>& values) {
   auto sizes = absolute_values(values);
   std::erase_if(sizes, [](double size) { return !(size > 0); });
   if (sizes.empty()) return "set yrange [1e-6:1]\n";
@@ -38,8 +38,9 @@ std::string decade_range(const std::vector<double>& values) {
 }
 
 // Returns the label of each row: "LAYER.HEAD" for outlier heads of a run, "" for all other heads.
-std::vector<std::string> head_names(const AnalysisResults& results, const ResultFrame& frame,
-                                    const std::vector<std::size_t>& rows, const FigureKind& kind) {
+std::vector<std::string> outlier_labels(const AnalysisResults& results, const ResultFrame& frame,
+                                        const std::vector<std::size_t>& rows,
+                                        const FigureKind& kind) {
   const auto& all_x = frame.real_column(kind.text("x"));
   const auto& all_y = frame.real_column(kind.text("y"));
   const bool log_y = kind.keys.value("log_y", false);          // the figure shows log10 |y|
@@ -66,7 +67,7 @@ std::vector<std::string> head_names(const AnalysisResults& results, const Result
 }
 
 // Scatter plot data, one row per head: run, x, y, nope, layer, head, name (of outliers), model.
-Table head_points(const AnalysisResults& results, const FigureKind& kind) {
+Table head_scatter_table(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame(kind.tables.front());
   const auto& x = frame.real_column(kind.text("x"));
   const auto& y = frame.real_column(kind.text("y"));
@@ -80,7 +81,7 @@ Table head_points(const AnalysisResults& results, const FigureKind& kind) {
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (frame.is_first_component(row) && !std::isnan(x[row]) && !std::isnan(y[row]))
       rows.push_back(row);
-  const auto names = head_names(results, frame, rows, kind);
+  const auto names = outlier_labels(results, frame, rows, kind);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows[i];
     table.add({as_integer_cell(frame.run_indices()[row]), x[row], y[row],
@@ -101,7 +102,7 @@ Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
   figure.caption = kind.fill("caption", taxonomy_bounds_text(results)) +
                    (nope ? " Diamonds are heads of NoPE layers." : "") +
                    " The heads farthest from the medians carry their names (layer.head).";
-  figure.data = head_points(results, kind);
+  figure.data = head_scatter_table(results, kind);
   grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + settings,
             [&](std::size_t i) -> PanelGrid::Panel {
               const auto& run = results.runs()[i];
@@ -117,8 +118,8 @@ using ValuesByRunAndColumn =
     std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>>;  // (run, x)
 
 // Heat map data with one row per cell: x, row index of the run, mean over heads, head count, model.
-Table mean_table(const AnalysisResults& results, const ValuesByRunAndColumn& cells, const char* x,
-                 const char* mean) {
+Table mean_heatmap_table(const AnalysisResults& results, const ValuesByRunAndColumn& cells,
+                         const char* x, const char* mean) {
   Table table = empty_table(
       fmt::format("integer {}, integer row, real {}, integer heads, text model", x, mean));
   for (const auto& [place, heads] : cells)
@@ -127,7 +128,7 @@ Table mean_table(const AnalysisResults& results, const ValuesByRunAndColumn& cel
   return table;
 }
 
-// Mean over the heads in each tenth of the depth.
+// Returns the mean of a column over the heads in each tenth of the model depth.
 Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame(kind.tables.front());
   const auto& values = frame.real_column(kind.text("column"));
@@ -143,7 +144,7 @@ Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
     const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / last[run]);
     cells[{run, bin}].push_back(absolute ? std::fabs(values[row]) : values[row]);
   }
-  return mean_table(results, cells, "bin", "mean");
+  return mean_heatmap_table(results, cells, "bin", "mean");
 }
 
 constexpr int kHistogramBins = 24;
@@ -220,13 +221,13 @@ std::string draw_histogram(const FigureKind& kind, std::size_t index, const Hist
 std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, const Json& measures) {
   std::vector<HistogramPanel> panels;
   for (const auto& measure : measures.get<std::vector<HistogramMeasure>>()) {
-    if (!results.has(measure.table)) continue;
+    if (!results.has_table(measure.table)) continue;
     const ResultFrame& frame = results.frame(measure.table);
-    if (measure.optional && !frame.has(measure.column)) continue;
+    if (measure.optional && !frame.has_column(measure.column)) continue;
     const auto values = split_column_by_rope(frame, measure.column, measure.absolute);
     if (values.all.empty()) continue;
     const auto bins = histogram_bins(measure.range, values.all);
-    const double null = frame.has(measure.null_column)
+    const double null = frame.has_column(measure.null_column)
                             ? mean_of(split_column_by_rope(frame, measure.null_column, false).all)
                             : kNan;
     panels.push_back({measure.column, measure.title, bins, bins.count_values(values.rope),
@@ -250,7 +251,7 @@ Figure rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
 
 Figure bias_vs_separation(const AnalysisResults& results, const FigureKind& kind) {
   const auto& biases = results.frame("rotated").real_column("bias_strength");
-  return draw_scatter(results, kind, kind.text("settings") + decade_range(biases));
+  return draw_scatter(results, kind, kind.text("settings") + decade_axis_range(biases));
 }
 
 Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
@@ -319,7 +320,7 @@ Figure component_weights(const AnalysisResults& results, const FigureKind& kind)
   for (std::size_t row = 0; row < weights.rows(); ++row)
     if (!std::isnan(values[row]))
       cells[{weights.run_indices()[row], components[row]}].push_back(values[row]);
-  figure.data = mean_table(results, cells, "dimension", "mean_share");
+  figure.data = mean_heatmap_table(results, cells, "dimension", "mean_share");
   if (results.has_single_run()) {
     figure.script = kind.fill("script_of_one", fmt::arg("right", std::ranges::max(components) + 1));
     return figure;

@@ -17,11 +17,11 @@ namespace {
 constexpr std::int64_t kMeanLine = -1;   // value of the column "line" for the mean over heads
 constexpr std::size_t kMostPoints = 48;  // points of a head's line
 
-// Shape (rows of head_profile): bin number on a grid shared by all heads of a group. If heads have
-// different bins, the shared bins are as wide as the widest one.
-std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFrame& frame) {
-  auto numbers = frame.integer_column(frame.has("bin") ? "bin" : "q_bucket");
-  if (!frame.has("bin_low") || !frame.has("bin_high")) return numbers;
+// Returns the bin number of each row of head_profile on a grid that all heads of a panel share. If
+// heads have different bins, the shared bins are as wide as the widest one.
+std::vector<std::int64_t> shared_profile_bins(const PanelGroups& groups, const ResultFrame& frame) {
+  auto numbers = frame.integer_column(frame.has_column("bin") ? "bin" : "q_bucket");
+  if (!frame.has_column("bin_low") || !frame.has_column("bin_high")) return numbers;
   const auto& low = frame.real_column("bin_low");
   const auto& high = frame.real_column("bin_high");
   std::map<std::pair<std::size_t, std::int64_t>, std::pair<double, double>> edges;
@@ -40,15 +40,15 @@ std::vector<std::int64_t> shared_bins(const PanelGroups& groups, const ResultFra
   return numbers;
 }
 
-// Data of the figure: first the mean line of each head group, then one line per head.
-struct ProfileTable {
+// CSV of plasticity profiles: first the mean line of each panel, then one line per head.
+struct PlasticityProfileTable {
   const AnalysisResults& results;
   const ResultFrame& frame;  // head_profile
   const PanelGroups& groups;
   Table table = empty_table(
       "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
       "integer layer, integer head, text model, text attention");
-  // (groups): rows of the heads' lines, inclusive
+  // First and last CSV row of the lines of single heads, shape (groups of heads).
   std::vector<std::size_t> first = std::vector<std::size_t>(groups.groups.size());
   std::vector<std::size_t> last = first;
   bool band = false;        // standard errors are known
@@ -58,11 +58,11 @@ struct ProfileTable {
     return !std::isnan(frame.real_column("position")[row]) &&
            !std::isnan(frame.real_column("ap")[row]);
   }
-  // Adds a point with the means over `rows` of head_profile.
-  void add(std::size_t group, std::int64_t line, const std::vector<std::size_t>& rows,
-           std::int64_t layer = -1, std::int64_t head = -1) {
+  // Adds a point to a line: means over the given `rows` of head_profile.
+  void add_point(std::size_t group, std::int64_t line, const std::vector<std::size_t>& rows,
+                 std::int64_t layer = -1, std::int64_t head = -1) {
     const auto mean = [&](const std::string& column) {
-      if (!frame.has(column)) return kNan;
+      if (!frame.has_column(column)) return kNan;
       std::vector<double> values;
       const auto& all = frame.real_column(column);
       for (const auto row : rows)
@@ -83,13 +83,13 @@ struct ProfileTable {
 };
 
 // Adds a line of at most kMostPoints points for every head.
-void add_head_lines(ProfileTable& profiles) {
+void add_head_lines(PlasticityProfileTable& profiles) {
   const ResultFrame& frame = profiles.frame;
   std::int64_t line = 0;
   for (std::size_t first = 0, last = 0; first < frame.rows(); first = last, ++line) {
     std::vector<std::size_t> rows;
-    const auto head = frame.head(first);
-    for (last = first; last < frame.rows() && frame.head(last) == head; ++last)
+    const auto head = frame.head_at(first);
+    for (last = first; last < frame.rows() && frame.head_at(last) == head; ++last)
       if (profiles.has_point(last)) rows.push_back(last);
     const auto group = profiles.groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
@@ -98,7 +98,7 @@ void add_head_lines(ProfileTable& profiles) {
       if (profiles.last[group] == 0) profiles.first[group] = place;
       profiles.last[group] = place;
       const auto point = std::span(rows).subspan(begin, std::min(together, rows.size() - begin));
-      profiles.add(group, line, {point.begin(), point.end()}, head.layer, head.head);
+      profiles.add_point(group, line, {point.begin(), point.end()}, head.layer, head.head);
     }
   }
 }
@@ -115,8 +115,8 @@ struct PairMean {
 };
 using CellIndex = std::array<std::int64_t, 3>;  // group, column, row
 
-// One axis of a heat map of pairs. Bin i of a group starts at (i + shift) * width.
-struct PairAxis {
+// Axis of a heat map over pairs of keys. Bin i of a panel starts at (i + shift) * width.
+struct HeatmapAxis {
   std::string column;              // of the CSV: COLUMN_low and COLUMN_high
   std::vector<std::int64_t> bins;  // (rows of the result table)
   std::vector<double> width;       // (groups)
@@ -127,12 +127,12 @@ struct PairAxis {
   double edge(std::int64_t group, std::int64_t bin) const {
     return (static_cast<double>(bin) + shift) * width[as_index(group)];
   }
-  // Returns where a value lies in a picture whose axis runs from `first` to `last`.
-  double place(std::int64_t group, double value, double first, double last) const {
+  // Returns the coordinate of `value` in a picture whose axis runs from `first` to `last`.
+  double coordinate(std::int64_t group, double value, double first, double last) const {
     const auto i = as_index(group);
     return first + (last - first) * (value - low[i]) / (high[i] - low[i]);
   }
-  double step(std::size_t group, int factor) const {
+  double tick_step(std::size_t group, int factor) const {
     const double range = high[group] - low[group];
     const double wide = integer_tick_step(range, factor * ticks);
     if (wide < range) return wide;
@@ -143,10 +143,10 @@ struct PairAxis {
 // Returns the axis of the distance `column` of the table pair_heatmap. Its bins divide the context
 // of each head, so their width differs slightly between heads: heads are pooled by bin number, and
 // the axis has the width of the widest bin.
-PairAxis distance_axis(const PanelGroups& groups, const ResultFrame& frame,
-                       const std::string& column, int ticks) {
+HeatmapAxis distance_axis(const PanelGroups& groups, const ResultFrame& frame,
+                          const std::string& column, int ticks) {
   const std::vector<double> zeros(groups.groups.size(), 0);
-  PairAxis axis{
+  HeatmapAxis axis{
       column, {}, zeros, 0, ticks, zeros, largest_value_by_group(groups, frame, column + "_high")};
   const auto& low = frame.real_column(column + "_low");
   const auto& high = frame.real_column(column + "_high");
@@ -158,19 +158,20 @@ PairAxis distance_axis(const PanelGroups& groups, const ResultFrame& frame,
   return axis;
 }
 
-// The cells of all panels, with one panel per head group.
-struct PairMap {
+// Cells of heat maps over pairs of keys, with one panel per group of heads.
+struct PairHeatmapData {
   PanelGroups groups;
-  PairAxis x;
-  PairAxis y;
+  HeatmapAxis x;
+  HeatmapAxis y;
   std::map<CellIndex, PairMean> cells = {};
 
   // Pools the pairs of all heads in a group, cell by cell. Each cell is weighted by the number of
   // pairs it represents, not by the number of sampled pairs.
-  void pool(const ResultFrame& frame, const char* value) {
+  void pool_pairs(const ResultFrame& frame, const char* value) {
     const auto& values = frame.real_column(value);
     const auto& pairs = frame.integer_column("n_pairs");
-    const auto& weights = frame.has("n_eligible") ? frame.integer_column("n_eligible") : pairs;
+    const auto& weights =
+        frame.has_column("n_eligible") ? frame.integer_column("n_eligible") : pairs;
     for (std::size_t row = 0; row < frame.rows(); ++row) {
       if (std::isnan(values[row]) || pairs[row] == 0) continue;
       auto& sum = cells[{as_integer_cell(groups.of_row[row]), x.bins[row], y.bins[row]}];
@@ -182,9 +183,9 @@ struct PairMap {
   }
 };
 
-// Adds the rows and tooltips of the cells. `where` of the figure says which pairs a cell holds.
-void add_pair_cells(const AnalysisResults& results, const FigureKind& kind, const PairMap& map,
-                    const PanelGrid& grid, Figure& figure) {
+// Adds rows and tooltips of heat map cells. The YAML key `where` describes the pairs in a cell.
+void add_pair_cells(const AnalysisResults& results, const FigureKind& kind,
+                    const PairHeatmapData& map, const PanelGrid& grid, Figure& figure) {
   const auto& [groups, x, y, cells] = map;
   for (const auto& [place, mean] : cells) {
     const auto [panel, column, row] = place;
@@ -196,16 +197,18 @@ void add_pair_cells(const AnalysisResults& results, const FigureKind& kind, cons
     figure.data.add({panel, left, right, low, high, mean.mean(), mean.pairs,
                      results.run_label(group.run), group.attention});
     const auto box = grid.panel_hover_cell(as_index(panel));
-    figure.hover.push_back(
-        {x.place(panel, left, box.left, box.right), y.place(panel, high, box.bottom, box.top),
-         x.place(panel, right, box.left, box.right), y.place(panel, low, box.bottom, box.top),
-         fmt::format("{}: plasticity {:.3f}, {} pairs",
-                     kind.fill("where", left, right, low, high, column, row), mean.mean(),
-                     mean.pairs)});
+    figure.hover.push_back({x.coordinate(panel, left, box.left, box.right),
+                            y.coordinate(panel, high, box.bottom, box.top),
+                            x.coordinate(panel, right, box.left, box.right),
+                            y.coordinate(panel, low, box.bottom, box.top),
+                            fmt::format("{}: plasticity {:.3f}, {} pairs",
+                                        kind.fill("where", left, right, low, high, column, row),
+                                        mean.mean(), mean.pairs)});
   }
 }
 
-Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind, const PairMap& map) {
+Figure draw_pair_heatmap(const AnalysisResults& results, const FigureKind& kind,
+                         const PairHeatmapData& map) {
   const auto& [groups, x, y, cells] = map;
   const auto panels = groups.groups.size();
   Figure figure;
@@ -225,12 +228,13 @@ Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind, con
   const int factor = panels == 1 ? 2 : 1;  // a single panel has room for more ticks
   bool thousands = true;                   // one number format for both axes of all panels
   for (std::size_t i = 0; i < panels; ++i)
-    for (const auto* axis : {&x, &y}) thousands &= is_multiple_of_thousand(axis->step(i, factor));
+    for (const auto* axis : {&x, &y})
+      thousands &= is_multiple_of_thousand(axis->tick_step(i, factor));
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     return {
         map.groups.groups[i].title,
-        token_tick_commands("x", map.x.step(i, factor), thousands) +
-            token_tick_commands("y", map.y.step(i, factor), thousands) +
+        token_tick_commands("x", map.x.tick_step(i, factor), thousands) +
+            token_tick_commands("y", map.y.tick_step(i, factor), thousands) +
             kind.fill("panel", fmt::arg("x_low", map.x.low[i]), fmt::arg("x_high", map.x.high[i]),
                       fmt::arg("y_low", map.y.low[i]), fmt::arg("y_high", map.y.high[i]),
                       fmt::arg("panel", i), fmt::arg("few", kFewPairs))};
@@ -243,12 +247,12 @@ Figure draw_pair_map(const AnalysisResults& results, const FigureKind& kind, con
 Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("head_profile");
   const PanelGroups groups(results, frame);
-  ProfileTable profiles{results, frame, groups};
-  const auto numbers = shared_bins(groups, frame);
+  PlasticityProfileTable profiles{results, frame, groups};
+  const auto numbers = shared_profile_bins(groups, frame);
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<std::size_t>> bins;  // (group, bin)
   for (std::size_t row = 0; row < frame.rows(); ++row)
     if (profiles.has_point(row)) bins[{groups.of_row[row], numbers[row]}].push_back(row);
-  for (const auto& [place, rows] : bins) profiles.add(place.first, kMeanLine, rows);
+  for (const auto& [place, rows] : bins) profiles.add_point(place.first, kMeanLine, rows);
   add_head_lines(profiles);
   Figure figure;
   figure.caption =
@@ -278,21 +282,21 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
 Figure plasticity_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("pair_heatmap");
   const PanelGroups groups(results, frame);
-  PairMap map{groups, distance_axis(groups, frame, "key_distance", 2),
-              distance_axis(groups, frame, "query_distance", 3)};
-  map.pool(frame, "ap");
-  return draw_pair_map(results, kind, map);
+  PairHeatmapData map{groups, distance_axis(groups, frame, "key_distance", 2),
+                      distance_axis(groups, frame, "query_distance", 3)};
+  map.pool_pairs(frame, "ap");
+  return draw_pair_heatmap(results, kind, map);
 }
 
 Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("head_bucket_plasticity");
   const PanelGroups groups(results, frame);
   const std::vector<double> ones(groups.groups.size(), 1);
-  PairMap map{groups,
-              {"k_bucket", frame.integer_column("k_bucket"), ones, -0.5, 4, {}, {}},
-              {"q_bucket", frame.integer_column("q_bucket"), ones, -0.5, 4, {}, {}}};
-  map.pool(frame, "ap_bucket");
-  // Both axes have the same range, so that causal cells lie above the diagonal.
+  PairHeatmapData map{groups,
+                      {"k_bucket", frame.integer_column("k_bucket"), ones, -0.5, 4, {}, {}},
+                      {"q_bucket", frame.integer_column("q_bucket"), ones, -0.5, 4, {}, {}}};
+  map.pool_pairs(frame, "ap_bucket");
+  // Use the same range for both axes, so that query bucket = key bucket is the diagonal.
   std::vector<double> low(ones.size(), 1e9);
   std::vector<double> high(ones.size(), 0);
   for (const auto& [place, mean] : map.cells) {
@@ -308,7 +312,7 @@ Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
     }
   map.x.low = map.y.low = low;
   map.x.high = map.y.high = high;
-  return draw_pair_map(results, kind, map);
+  return draw_pair_heatmap(results, kind, map);
 }
 
 }  // namespace qkscope

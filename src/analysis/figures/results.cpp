@@ -28,7 +28,7 @@ std::string_view last_path_component(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
-// "org/name" names a repository on the Hub, not a path.
+// Returns false for "org/name", which names a repository on the Hub.
 bool looks_like_a_path(std::string_view text) {
   for (const char* start : {"/", "./", "../", "~/"})
     if (text.starts_with(start)) return true;
@@ -51,7 +51,7 @@ std::string string_at_json_pointer(const Json& json, const char* pointer) {
 }
 
 // The family given in the sweep file takes precedence over the family derived from the model name.
-std::string family_from(const ResultRun& run) {
+std::string family_of_run(const ResultRun& run) {
   if (auto family = string_at_json_pointer(run.facts, "/family"); !family.empty()) return family;
   for (const char* pointer : {"/summary/capture/model", "/config/model/name"})
     if (const auto model = string_at_json_pointer(run.facts, pointer); !model.empty())
@@ -75,8 +75,8 @@ Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::
   return facts;
 }
 
-// Appends the runs of a table that `runs` does not have yet, in order of appearance.
-void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
+// Appends the runs of `table` that are not yet in `runs`, in order of appearance.
+void collect_new_runs(const Table& table, std::vector<ResultRun>& runs) {
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text) return;
   const auto* phase = table.find("phase");
@@ -93,7 +93,7 @@ void collect_runs(const Table& table, std::vector<ResultRun>& runs) {
   }
 }
 
-// Keeps the rows whose text column has this value. A table without the column stays as it is.
+// Keeps the rows with `value` in a text column. Returns a table without the column unchanged.
 Table filter_rows(Table table, const char* column, const std::string& value) {
   const auto* texts = table.find(column);
   if (value.empty() || !texts || texts->type != Table::Type::text) return table;
@@ -114,8 +114,8 @@ Table filter_rows(Table table, const char* column, const std::string& value) {
   return Table(std::move(columns));
 }
 
-// Distance of each value from the median, in units of the interquartile range.
-std::vector<double> robust_scores(const std::vector<double>& values) {
+// Signed distance of each value from the median, in units of the interquartile range.
+std::vector<double> distances_in_iqr(const std::vector<double>& values) {
   const double middle = quantile_of(values, 0.5);
   const double spread = quantile_of(values, 0.75) - quantile_of(values, 0.25);
   return project(values, [&](double value) { return spread > 0 ? (value - middle) / spread : 0; });
@@ -190,12 +190,12 @@ bool ResultFrame::has_nope_rows() const {
 
 const std::string& ResultFrame::attention_kind(std::size_t row) const {
   static const std::string kUnknown;
-  return has("attention") ? text_column("attention")[row] : kUnknown;
+  return has_column("attention") ? text_column("attention")[row] : kUnknown;
 }
 
-RunGroups ResultFrame::group_by_run(const std::vector<double>& values,
+RunValues ResultFrame::group_by_run(const std::vector<double>& values,
                                     const RowFilter& filter) const {
-  RunGroups groups(run_count_);
+  RunValues groups(run_count_);
   for (std::size_t row = 0; row < rows(); ++row)
     if (!std::isnan(values[row]) && (!filter || filter(row)))
       groups[run_[row]].push_back(values[row]);
@@ -212,10 +212,10 @@ AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
                            "head_profile", "pair_heatmap", "head_component_weights", "head_scatter",
                            "head_planes", "head_bucket_plasticity", "attention", "distance",
                            "key_channels", "geometry", "attribution", "composition_components"}) {
-    if (!has(name)) continue;
+    if (!has_table(name)) continue;
     any = true;
-    // The first table that has rows lists all runs, because all tables of a sweep share them.
-    collect_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
+    // All tables of a sweep have the same runs, so the first table with rows lists them all.
+    collect_new_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
     if (!runs_.empty()) break;
   }
   if (!any)
@@ -239,7 +239,7 @@ void AnalysisResults::read_run_metadata() {
   for (auto& run : runs_) {
     run.facts = collect_run_metadata(run, entries, folder_);
     run.title = display_label(run.label);
-    run.family = family_from(run);
+    run.family = family_of_run(run);
     const auto read_bound = [&](const char* pointer, double& bound) {
       if (const Json found = value_at_json_pointer(run.facts, pointer); found.is_number())
         bound = found;
@@ -255,16 +255,16 @@ void AnalysisResults::read_run_metadata() {
 }
 
 void AnalysisResults::read_intervals() {
-  if (!has("errors")) return;
+  if (!has_table("errors")) return;
   const ResultFrame errors(read_parquet_table(table_path("errors")), table_path("errors"), {}, 0);
   const auto& quantity = errors.text_column("quantity");
   const auto& heads = errors.text_column("heads");
   const auto& low = errors.real_column("low");
   const auto& high = errors.real_column("high");
   for (std::size_t row = 0; row < quantity.size(); ++row) {
-    const auto run = find_run(errors.has("model") ? errors.text_column("model")[row]
-                              : has_single_run()  ? runs_[0].label
-                                                  : "");
+    const auto run = find_run(errors.has_column("model") ? errors.text_column("model")[row]
+                              : has_single_run()         ? runs_[0].label
+                                                         : "");
     if (!run || std::isnan(low[row]) || std::isnan(high[row])) continue;
     intervals_[{*run, quantity[row], heads[row]}] = {low[row], high[row]};
   }
@@ -285,7 +285,7 @@ std::string AnalysisResults::run_title(std::size_t run) const {
   return replace_control_characters(runs_[run].title);
 }
 
-bool AnalysisResults::has(const std::string& table) const {
+bool AnalysisResults::has_table(const std::string& table) const {
   return path_exists(table_path(table));
 }
 
@@ -350,7 +350,7 @@ std::string PanelGroups::attention_kinds_note() const {
 }
 
 std::string profile_error_column(const ResultFrame& profile) {
-  return profile.has("se") ? "se" : profile.has("stderr") ? "stderr" : "";
+  return profile.has_column("se") ? "se" : profile.has_column("stderr") ? "stderr" : "";
 }
 
 std::string taxonomy_bounds_text(const AnalysisResults& results) {
@@ -382,8 +382,8 @@ std::vector<double> largest_value_by_group(const PanelGroups& groups, const Resu
 std::vector<std::size_t> find_outliers(const std::vector<double>& x, const std::vector<double>& y,
                                        std::size_t count) {
   if (x.empty()) return {};
-  const auto across = robust_scores(x);
-  const auto up = robust_scores(y);
+  const auto across = distances_in_iqr(x);
+  const auto up = distances_in_iqr(y);
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater(),

@@ -47,7 +47,7 @@ std::string model_family(std::string_view model);
 bool is_same_model(std::string_view x, std::string_view y);
 
 // Values of one measure, shape (runs, heads of the run).
-using RunGroups = std::vector<std::vector<double>>;
+using RunValues = std::vector<std::vector<double>>;
 
 // A head of one of the runs.
 struct HeadOfRun {
@@ -76,9 +76,9 @@ class ResultFrame {
   }
 
   std::size_t rows() const { return run_.size(); }
-  // (rows): index into AnalysisResults::runs
+  // Run of each row, as an index into AnalysisResults::runs().
   const std::vector<std::size_t>& run_indices() const { return run_; }
-  bool has(std::string_view column) const { return table_.find(column) != nullptr; }
+  bool has_column(std::string_view column) const { return table_.find(column) != nullptr; }
 
   // Each accessor throws a bad-input error if the column is missing or has a different type.
   const std::vector<double>& real_column(std::string_view name) const {
@@ -95,15 +95,15 @@ class ResultFrame {
   std::vector<double> numeric_column(std::string_view name) const;
   // Returns the column "head", which is named "q_head" in some tables.
   const std::vector<std::int64_t>& head_column() const {
-    return integer_column(has("head") ? "head" : "q_head");
+    return integer_column(has_column("head") ? "head" : "q_head");
   }
-  HeadOfRun head(std::size_t row) const {
+  HeadOfRun head_at(std::size_t row) const {
     return {run_[row], integer_column("layer")[row], head_column()[row]};
   }
 
   // True for rows of principal component 0, and for every row of a table without components.
   bool is_first_component(std::size_t row) const {
-    return !has("pc") || nullable_integer_column("pc")[row] == 0;
+    return !has_column("pc") || nullable_integer_column("pc")[row] == 0;
   }
   bool is_nope(std::size_t row) const { return text_column("rope")[row] == "nope"; }
   bool has_nope_rows() const;
@@ -112,8 +112,8 @@ class ResultFrame {
   const std::string& attention_kind(std::size_t row) const;
 
   // Groups `values` (rows) by run, leaving out NaN and rows that `filter` rejects.
-  RunGroups group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
-  RunGroups group_by_run(std::string_view name, const RowFilter& filter = {}) const {
+  RunValues group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
+  RunValues group_by_run(std::string_view name, const RowFilter& filter = {}) const {
     return group_by_run(real_column(name), filter);
   }
 
@@ -134,13 +134,13 @@ struct ConfidenceInterval {
 
 class AnalysisResults {
  public:
-  // Opens a folder of `qkscope analyze` or `qkscope sweep`; a bad-input error without a table.
+  // Opens an output folder of `qkscope analyze` or `sweep`; a bad-input error if it has no table.
   explicit AnalysisResults(std::string folder, DrawOptions choices = {});
 
   const std::string& folder() const { return folder_; }
   // Throws a bad-input error if another analysis has replaced the tables since the constructor.
   void check_unchanged() const { summary_.check_unchanged(); }
-  const DrawOptions& choices() const { return choices_; }
+  const DrawOptions& draw_options() const { return choices_; }
   const std::string& sweep_name() const { return sweep_name_; }  // empty for a single analysis
   const std::vector<ResultRun>& runs() const { return runs_; }   // sorted by ResultRun::order
   bool has_single_run() const { return runs_.size() == 1; }
@@ -149,11 +149,11 @@ class AnalysisResults {
   std::string run_title(std::size_t run = 0) const;
   // Entries of runs.json that have no rows in any table.
   const std::vector<Json>& runs_without_rows() const { return runs_without_rows_; }
-  bool has(const std::string& table) const;
-  // Reads a table, which must exist, on first use; keeps heads that DrawOptions::attention selects.
+  bool has_table(const std::string& table) const;
+  // Reads an existing table on first use; keeps heads of the kind in DrawOptions::attention.
   const ResultFrame& frame(const std::string& table) const;
 
-  // Returns the 95 % interval of a mean over heads ("all", "rope" or "nope"), NaN if unknown.
+  // Returns the 95 % confidence interval of a mean over heads ("all", "rope" or "nope"), or NaN.
   ConfidenceInterval confidence_interval(std::size_t run, const std::string& quantity,
                                          const std::string& heads = "all") const;
 
@@ -171,12 +171,12 @@ class AnalysisResults {
   std::string sweep_name_;
   std::vector<Json> runs_without_rows_;
   std::vector<ResultRun> runs_;
-  // By run, quantity and heads.
+  // Confidence intervals by run, quantity and group of heads.
   std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval> intervals_;
   mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
 
-// Heads that a panel may average: of one run and attention kind, which cover equal ranges of keys.
+// Heads of one run that a panel averages: equal attention kind and equal ranges of visible keys.
 struct PanelGroup {
   std::size_t run = 0;
   std::string attention;  // empty: the run has only one kind
@@ -193,7 +193,7 @@ struct PanelGroups {
   std::string attention_kinds_note() const;
 };
 
-// Name of the standard error over texts in head_profile: "se", "stderr" in older results, or "".
+// Column of head_profile with the standard error over texts: "se", formerly "stderr"; "" if none.
 std::string profile_error_column(const ResultFrame& profile);
 
 // Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.
@@ -201,7 +201,7 @@ std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute_values(std::vector<double> values);
 
-// Returns the largest value of a column in each group of heads (1 without values), an axis limit.
+// Returns an axis limit per group of heads: the largest value of the column, 1 without values.
 std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
                                            const std::string& column);
 

@@ -18,16 +18,16 @@ constexpr std::size_t kLongestLabel = 22;
 constexpr double kPhaseLine = 0.085;  // line height in inches
 
 // A sequence of runs with the same phase.
-struct Phase {
+struct TrainingPhase {
   std::string name;
-  std::size_t first;  // run
+  std::size_t first;  // first run
   std::size_t last;
   std::vector<std::string> lines = {};  // the name, broken at spaces
 };
 
-// Returns the phases of training. Names are broken into lines that fit an axis of this width.
-std::vector<Phase> training_phases_of_runs(const AnalysisResults& results, double inches) {
-  std::vector<Phase> phases;
+// Returns the training phases. Phase names are broken into lines that fit an axis of this width.
+std::vector<TrainingPhase> training_phases_of_runs(const AnalysisResults& results, double inches) {
+  std::vector<TrainingPhase> phases;
   const auto& runs = results.runs();
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (phases.empty() || phases.back().name != runs[i].phase)
@@ -49,7 +49,7 @@ std::vector<Phase> training_phases_of_runs(const AnalysisResults& results, doubl
 }
 
 // Returns gnuplot tick labels "'TITLE' POSITION, ..." with run i at position i * step.
-std::string run_titles(const AnalysisResults& results, int step) {
+std::string run_tick_labels(const AnalysisResults& results, int step) {
   std::string tics;
   int place = 0;
   for (const auto& run : results.runs()) {
@@ -60,16 +60,16 @@ std::string run_titles(const AnalysisResults& results, int step) {
   return tics;
 }
 
-// Returns commands for a horizontal axis with run i at x = i: range, dashed lines between phases,
-// and optionally run titles below (`labels`) and phase names above (`phase_labels`).
-std::string run_axis(const AnalysisResults& results, double inches, bool labels,
-                     bool phase_labels) {
+// Returns gnuplot commands for a horizontal axis with run i at x = i: range, dashed lines between
+// phases, and optionally run titles below (`labels`) and phase names above (`phase_labels`).
+std::string run_axis_commands(const AnalysisResults& results, double inches, bool labels,
+                              bool phase_labels) {
   const auto& runs = results.runs();
   std::string text = fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(runs.size()) - 0.5);
   if (labels)
     text += fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
                         runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.15" : "norotate center",
-                        run_titles(results, 1), style::kSmall);
+                        run_tick_labels(results, 1), style::kSmall);
   else
     text += "set xtics norotate 1 format ''\n";
   const auto phases = training_phases_of_runs(results, inches);
@@ -91,7 +91,7 @@ std::string run_axis(const AnalysisResults& results, double inches, bool labels,
 }
 
 // Height in inches of the phase names above an axis that is `inches` wide.
-double phases_height(const AnalysisResults& results, double inches) {
+double phase_names_height(const AnalysisResults& results, double inches) {
   const auto phases = training_phases_of_runs(results, inches);
   if (phases.size() < 2) return 0.08;
   std::size_t most = 1;
@@ -99,7 +99,7 @@ double phases_height(const AnalysisResults& results, double inches) {
   return 0.1 + kPhaseLine * static_cast<double>(most);
 }
 
-// Height in inches of the run titles below run_axis().
+// Height in inches of the run titles below run_axis_commands().
 double run_labels_height(const AnalysisResults& results) {
   if (results.runs().size() <= 3) return 0.3;
   double longest = 0;
@@ -117,23 +117,23 @@ std::string multiply_expression(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
-// Draws a vertical line from `low` to `high`; gnuplot's error bars leave a gap around the point.
-std::string plot_range(const std::string& x, const std::string& low, const std::string& high,
-                       double scale, const std::string& look) {
+// Plots a line from `low` to `high` as a vector: gnuplot's error bars leave a gap around the point.
+std::string plot_vertical_line(const std::string& x, const std::string& low,
+                               const std::string& high, double scale, const std::string& look) {
   return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x,
                      multiply_expression(low, scale),
                      multiply_expression(fmt::format("({}) - ({})", high, low), scale), look);
 }
 
-std::string plot_whisker(const std::string& x, const PlotSeries& s, double scale) {
-  return plot_range(x, s.low, s.high, scale,
-                    fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
+std::string plot_whisker_line(const std::string& x, const PlotSeries& s, double scale) {
+  return plot_vertical_line(x, s.low, s.high, scale,
+                            fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
 }
 
 // Plots the confidence interval of the mean. Caps distinguish it from the spread over heads.
-std::string plot_interval(const std::string& x, const PlotSeries& s, double scale) {
+std::string plot_confidence_interval(const std::string& x, const PlotSeries& s, double scale) {
   if (s.bar_low.empty()) return "";
-  return plot_range(
+  return plot_vertical_line(
       x, s.bar_low, s.bar_high, scale,
       fmt::format("heads nofilled size screen 0.007,90 lw 0.8 lc rgb '{}'", style::kInk));
 }
@@ -142,11 +142,11 @@ std::string plot_interval(const std::string& x, const PlotSeries& s, double scal
 
 std::string vertical_axis_of_runs(const AnalysisResults& results) {
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
-                     0.5 - static_cast<double>(results.runs().size()), run_titles(results, -1),
+                     0.5 - static_cast<double>(results.runs().size()), run_tick_labels(results, -1),
                      style::kSmall);
 }
 
-AxisUnit choose_axis_unit(const RunGroups& groups, const std::string& unit) {
+AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit) {
   double largest = 0;
   for (const auto& group : groups)
     for (const double fraction : {0.25, 0.75})
@@ -166,8 +166,8 @@ std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs,
           "'{}', \\\n",
           multiply_expression(s.low, scale), multiply_expression(s.high, scale), s.look.colour);
     else
-      text += plot_whisker("$1", s, scale);
-  for (const auto& s : series) text += plot_interval("$1", s, scale);
+      text += plot_whisker_line("$1", s, scale);
+  for (const auto& s : series) text += plot_confidence_interval("$1", s, scale);
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
     text +=
@@ -186,7 +186,7 @@ std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale,
     const auto& s = series[i];
     const auto x = fmt::format(
         "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
-    text += plot_whisker(x, s, scale) + plot_interval(x, s, scale);
+    text += plot_whisker_line(x, s, scale) + plot_confidence_interval(x, s, scale);
     text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
                         multiply_expression(s.middle, scale), s.look.point_type, s.look.colour,
                         i + 1 < series.size() ? ", \\" : "");
@@ -201,7 +201,7 @@ std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series) {
   return entries;
 }
 
-RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::string& name) {
+RunValues mark_class_members_by_run(const AnalysisResults& results, const std::string& name) {
   const ResultFrame& frame = results.frame("taxonomy");
   const auto& classes = frame.text_column("class");
   std::vector<double> is(frame.rows(), kNan);
@@ -210,45 +210,45 @@ RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::s
   return frame.group_by_run(is);
 }
 
-std::vector<double> mean_by_run(const RunGroups& groups) {
+std::vector<double> mean_by_run(const RunValues& groups) {
   return project(groups, mean_of);
 }
 
-int TrajectoryTable::add(const std::string& name, std::vector<double> values) {
+int TrajectoryTable::add_column(const std::string& name, std::vector<double> values) {
   columns_.push_back({name, Table::Type::real, {}, std::move(values), {}});
   return static_cast<int>(columns_.size()) + 1;  // column 1 is the index of the run
 }
 
 PlotSeries TrajectoryTable::add_line(const std::string& name, std::vector<double> values,
                                      LegendEntry look) {
-  const auto column = fmt::format("${}", add(name, std::move(values)));
+  const auto column = fmt::format("${}", add_column(name, std::move(values)));
   return {std::move(look), column, column, column};
 }
 
-PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const RunGroups& groups) {
+PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const RunValues& groups) {
   const auto quantile = [](double fraction) {
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
-  const auto add_column = [&](const char* ending, const auto& statistic) {
-    return fmt::format("${}", add(measure.name + ending, project(groups, statistic)));
+  const auto add_statistic = [&](const char* ending, const auto& statistic) {
+    return fmt::format("${}", add_column(measure.name + ending, project(groups, statistic)));
   };
   PlotSeries series{measure.look, "", "", ""};
   if (measure.summary == SummaryStatistic::mean ||
       measure.summary == SummaryStatistic::mean_and_deviation) {
-    series.middle = series.low = series.high = add_column("_mean", mean_of);
-    const auto deviation = add_column("_std", standard_deviation_of);
+    series.middle = series.low = series.high = add_statistic("_mean", mean_of);
+    const auto deviation = add_statistic("_std", standard_deviation_of);
     if (measure.summary == SummaryStatistic::mean_and_deviation) {
       series.low = fmt::format("{} - {}", series.middle, deviation);
       series.high = fmt::format("{} + {}", series.middle, deviation);
     }
   } else {
-    series.middle = add_column("_median", quantile(0.5));
-    series.low = add_column("_q25", quantile(0.25));
-    series.high = add_column("_q75", quantile(0.75));
-    const auto mean = add_column("_mean", mean_of);
+    series.middle = add_statistic("_median", quantile(0.5));
+    series.low = add_statistic("_q25", quantile(0.25));
+    series.high = add_statistic("_q75", quantile(0.75));
+    const auto mean = add_statistic("_mean", mean_of);
     if (measure.summary == SummaryStatistic::mean_and_quartiles) series.middle = mean;
   }
-  add_column("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
+  add_statistic("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
   add_interval(measure, series);
   return series;
 }
@@ -263,8 +263,8 @@ void TrajectoryTable::add_interval(const TrajectoryMeasure& measure, PlotSeries&
   }
   if (std::ranges::all_of(low, [](double value) { return std::isnan(value); })) return;
   bars_ = true;
-  series.bar_low = fmt::format("${}", add(measure.name + "_low", std::move(low)));
-  series.bar_high = fmt::format("${}", add(measure.name + "_high", std::move(high)));
+  series.bar_low = fmt::format("${}", add_column(measure.name + "_low", std::move(low)));
+  series.bar_high = fmt::format("${}", add_column(measure.name + "_high", std::move(high)));
 }
 
 std::string TrajectoryTable::error_bars_note() const {
@@ -278,7 +278,7 @@ Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& 
   figure.width = layout.columns == 1 ? style::kColumn : style::kPage;
   const double cell = figure.width / layout.columns;
   const double inches = cell - kLeft - kRight;
-  const double above = phases_height(results_, inches);
+  const double above = phase_names_height(results_, inches);
   const Legend legend(layout.legend, figure.width);
   figure.height = above + rows * layout.panel_height + (rows - 1) * kGap +
                   run_labels_height(results_) + legend.height();
@@ -295,7 +295,7 @@ Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& 
         "set bmargin at screen {:.4f}\nset tmargin at screen {:.4f}\nunset label\nunset arrow\n",
         (left + kLeft) / figure.width, (left + cell - kRight) / figure.width,
         bottom / figure.height, top / figure.height);
-    figure.script += run_axis(results_, inches, i + layout.columns >= count, row == 0);
+    figure.script += run_axis_commands(results_, inches, i + layout.columns >= count, row == 0);
     // Place the label explicitly: long tick labels would push gnuplot's ylabel off the page.
     figure.script += fmt::format(
         "set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n", panel.y_label,

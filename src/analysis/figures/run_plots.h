@@ -1,5 +1,5 @@
-// Plots over the runs of a sweep: the CSV with one row per run, how its columns are drawn, and
-// panels that share an axis of runs with labels and phases.
+// Plots over the runs of a sweep: a CSV with one row per run, plot commands for its columns, and
+// panels that share an axis of runs.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// Returns a vertical axis on which run i is at y = -i, so that the first run is at the top.
+// Returns gnuplot commands for a vertical axis with run i at y = -i: the first run is at the top.
 std::string vertical_axis_of_runs(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, for example "10^{-3} per token".
@@ -20,7 +20,7 @@ struct AxisUnit {
 };
 // Returns an axis unit whose scale is a power of ten that brings the quartiles of the groups into
 // the range 1 to 10. The scale is 1 if the quartiles are already between 0.05 and 1000.
-AxisUnit choose_axis_unit(const RunGroups& groups, const std::string& unit);
+AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit);
 
 // A measure plotted over runs. Each value is a gnuplot expression, for example "$2 - $3".
 struct PlotSeries {
@@ -32,21 +32,21 @@ struct PlotSeries {
   std::string bar_high = {};
 };
 
-// Plots lines with points, bands (whiskers for a single run) and error bars against the run, which
-// is column 1. Values are multiplied by `scale`. `below`: plot commands drawn below the series.
+// Returns plot commands for lines with points, bands (whiskers for a single run) and error bars
+// over the runs (CSV column 1). `scale`: factor of the values; `below`: plot commands drawn first.
 std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale = 1,
                         const std::string& below = "");
-// Plots points with whiskers, with series side by side and no lines between runs.
+// Returns plot commands for points with whiskers: series side by side, no lines between runs.
 std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 1,
                           const std::string& below = "");
 
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
 // Returns, by run, 1 for each head of class `name` and 0 for each head of any other class.
-RunGroups mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
+RunValues mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
-std::vector<double> mean_by_run(const RunGroups& groups);
+std::vector<double> mean_by_run(const RunValues& groups);
 
 struct TrajectoryPanel {
   std::string y_label;   // gnuplot markup
@@ -78,18 +78,18 @@ class TrajectoryTable {
   explicit TrajectoryTable(const AnalysisResults& results) : results_(results) {}
 
   // Adds a column with one number per run and returns its 1-based index.
-  int add(const std::string& name, std::vector<double> values);
-  // Adds such a column and returns the series that shows it as a line without a band.
+  int add_column(const std::string& name, std::vector<double> values);
+  // Adds a column with one number per run and returns the series that plots it without a band.
   PlotSeries add_line(const std::string& name, std::vector<double> values, LegendEntry look);
-  // Adds the columns of a measure and returns their series: NAME_mean and NAME_std, or NAME_median,
-  // NAME_q25, NAME_q75 and NAME_mean; NAME_heads; NAME_low and NAME_high if the interval is known.
-  PlotSeries add_measure(const TrajectoryMeasure& measure, const RunGroups& groups);
+  // Adds the columns of a measure and returns its series. Columns: NAME_mean and NAME_std, or
+  // NAME_median, NAME_q25, NAME_q75, NAME_mean; NAME_heads; NAME_low and NAME_high if known.
+  PlotSeries add_measure(const TrajectoryMeasure& measure, const RunValues& groups);
 
   // Returns a sentence about the error bars for the caption, or "" if there are no error bars.
   std::string error_bars_note() const;
 
-  // Completes a figure that has a title and a caption: draws the panels and sets the data. A single
-  // column of panels fits a column of a paper; several columns span the page.
+  // Draws the panels of a figure that has a title and a caption, and sets its data. A single column
+  // of panels fits a column of a paper; several columns span the page.
   Figure draw(Figure figure, const std::vector<TrajectoryPanel>& panels,
               const TrajectoryLayout& layout) const;
 

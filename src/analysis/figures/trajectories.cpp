@@ -68,7 +68,7 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
                            const PanelSpec& panel, TrajectoryTable& table,
                            std::vector<PlotSeries>& all_series) {
   std::vector<PlotSeries> series;
-  RunGroups groups;  // of all lines
+  RunValues groups;  // values of all lines
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
     const auto is_first = [&](std::size_t row) { return frame.is_first_component(row); };
@@ -85,11 +85,11 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
   std::string below;
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
-    if (!frame.has(line.null_column)) continue;
+    if (!frame.has_column(line.null_column)) continue;
     const auto null = frame.group_by_run(
         line.null_column, [&](std::size_t row) { return frame.is_first_component(row); });
     below += fmt::format("  data using 1:{} with lines lw 0.9 dt 3 lc rgb '{}', \\\n",
-                         table.add(line.null_column, mean_by_run(null)),
+                         table.add_column(line.null_column, mean_by_run(null)),
                          panel.lines.size() > 1 ? legend_entry(line).colour : style::kInk);
   }
   if (panel.shade_between)
@@ -107,11 +107,11 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
 }
 
 // Adds a panel with one line for RoPE layers and one for NoPE layers; skips columns without values.
-void add_panel(const AnalysisResults& results, const Json& panel, TrajectoryTable& table,
-               std::vector<TrajectoryPanel>& panels, std::vector<PlotSeries>& legend) {
+void add_rope_nope_panel(const AnalysisResults& results, const Json& panel, TrajectoryTable& table,
+                         std::vector<TrajectoryPanel>& panels, std::vector<PlotSeries>& legend) {
   const ResultFrame& frame = results.frame("geometry");
   const std::string column = panel.at("column");
-  if (!frame.has(column)) return;
+  if (!frame.has_column(column)) return;
   std::vector<PlotSeries> series;
   for (const std::string rope : {"rope", "nope"}) {
     const auto heads = frame.group_by_run(
@@ -129,7 +129,7 @@ void add_panel(const AnalysisResults& results, const Json& panel, TrajectoryTabl
 }
 
 // Counts the heads of each class. The table has no rows if no head has a class.
-Table class_table(const ResultFrame& heads) {
+Table class_count_table(const ResultFrame& heads) {
   const auto& classes = heads.text_column("class");
   Table table =
       empty_table("integer row, integer heads, integer nope_heads, real fraction, text class");
@@ -156,7 +156,7 @@ Figure trajectory(const AnalysisResults& results, const FigureKind& kind) {
   for (const auto& panel : kind.keys.at("panels").get<std::vector<PanelSpec>>()) {
     panels.push_back(make_panel(results, kind, panel, table, series));
     for (const auto& line : panel.lines)
-      null = null || results.frame(line.table).has(line.null_column);
+      null = null || results.frame(line.table).has_column(line.null_column);
   }
   Figure figure;
   figure.caption =
@@ -171,7 +171,8 @@ Figure geometry_over_runs(const AnalysisResults& results, const FigureKind& kind
   TrajectoryTable table(results);
   std::vector<TrajectoryPanel> panels;
   std::vector<PlotSeries> legend;
-  for (const auto& panel : kind.keys.at("panels")) add_panel(results, panel, table, panels, legend);
+  for (const auto& panel : kind.keys.at("panels"))
+    add_rope_nope_panel(results, panel, table, panels, legend);
   if (panels.empty()) return empty_figure("the runs have no column of this question");
   const auto question =
       std::ranges::find(geometry_questions(), kind.text("question"), &GeometryQuestion::name);
@@ -198,10 +199,11 @@ Figure taxonomy_evolution(const AnalysisResults& results, const FigureKind& kind
     total.clear();
     for (const auto& run : members) total.push_back(static_cast<double>(run.size()));
     legend.push_back({c.title, c.colour, style::kSquare});
-    plots += fmt::format("  data using {} lc rgb '{}'{}\n", table.add(c.name, mean_by_run(members)),
-                         c.colour, &c == std::end(style::kClasses) - 1 ? "" : ", \\");
+    plots += fmt::format("  data using {} lc rgb '{}'{}\n",
+                         table.add_column(c.name, mean_by_run(members)), c.colour,
+                         &c == std::end(style::kClasses) - 1 ? "" : ", \\");
   }
-  table.add("all_heads", total);
+  table.add_column("all_heads", total);
   Figure figure;
   figure.caption = kind.fill("caption", kind.fill("classes", taxonomy_bounds_text(results)));
   return table.draw(std::move(figure), {{"fraction of heads", kind.text("settings"), plots}},
@@ -212,7 +214,7 @@ Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& heads = results.frame("taxonomy");
   const bool nope = heads.has_nope_rows();
   Figure figure;
-  figure.data = class_table(heads);
+  figure.data = class_count_table(heads);
   if (figure.data.rows() == 0) return {};
   std::int64_t total = 0;
   for (const auto count : figure.data.find("heads")->integers) total += count;
@@ -259,9 +261,9 @@ Figure variance_decomposition(const AnalysisResults& results, const FigureKind& 
   std::vector<double> rest;
   for (std::size_t i = 0; i < a.size(); ++i) rest.push_back(1 - a[i] - b[i]);
   TrajectoryTable table(results);
-  table.add("var_frac_a", a);
-  table.add("var_frac_b", b);
-  table.add("rest", std::move(rest));
+  table.add_column("var_frac_a", a);
+  table.add_column("var_frac_b", b);
+  table.add_column("rest", std::move(rest));
   const std::vector<LegendEntry> legend = {
       {"drift, {/:Italic a}", style::kQuery, style::kSquare},
       {"separation, {/:Italic b}", style::kNope, style::kSquare},

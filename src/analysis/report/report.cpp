@@ -49,7 +49,7 @@ struct ReportResults {
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
 constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
-// Returns an array of rows, column names first, or null above kMostTableCells. NaN becomes null.
+// Returns table rows as JSON, column names first; null above kMostTableCells. NaN becomes null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   std::vector<Json> rows(1 + static_cast<std::size_t>(table.rows()), Json::array());
@@ -64,7 +64,7 @@ Json table_json(const Table& table) {
 }
 
 // Returns tooltips as [left, top, right, bottom, text], plus layer and head for cells of a head.
-Json hover_cells(const Figure& figure) {
+Json hover_cells_json(const Figure& figure) {
   const auto rounded = [](double fraction) { return std::round(1e4 * fraction) / 1e4; };
   Json cells = Json::array();
   for (const auto& cell : figure.hover) {
@@ -91,13 +91,13 @@ Json figures_json(const std::vector<Figure>& figures, const std::string& picture
                                       : "data:image/png;base64," +
                                             encode_base64(MappedFile(path + ".png").bytes())},
                     {"question", figure.question},
-                    {"hover", hover_cells(figure)},
+                    {"hover", hover_cells_json(figure)},
                     {"table", table_json(figure.data)}});
   }
   return list;
 }
 
-// Returns the metadata of all runs, runs with rows first: heads refer to runs by index.
+// Returns the metadata of all runs. Runs with table rows come first: heads refer to them by index.
 Json runs_json(const AnalysisResults& results) {
   Json runs = Json::array();
   for (const auto& run : results.runs()) {
@@ -127,7 +127,7 @@ Json results_json(const ReportResults& part, const ReportHeadData& heads) {
           {"heads", heads.json}};
 }
 
-// Returns the HTML of the report. If `other` is not null, it must pass check_same_heads().
+// Returns the report as HTML. `other`: results to compare with (see check_same_heads()), or null.
 std::string render_report_page(const ReportResults& part, const ReportResults* other = nullptr) {
   const ReportHeadData heads = collect_report_head_data(part.results);
   const ReportHeadData others = other ? collect_report_head_data(other->results) : ReportHeadData();
@@ -189,7 +189,8 @@ void check_draw_options(const DrawOptions& options) {
 
 Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   for (const auto& table : kind.tables) {
-    if (!results.has(table)) return empty_figure(fmt::format("there is no {}.parquet", table));
+    if (!results.has_table(table))
+      return empty_figure(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
       return empty_figure(fmt::format("{}.parquet has no rows", table));
   }
@@ -206,7 +207,7 @@ std::string drawing_record_path(const DrawOptions& options) {
   return options.out + "/.drawn.json";
 }
 
-void add_file(const std::string& path, Json& files) {
+void add_file_fingerprint(const std::string& path, Json& files) {
   if (path_exists(path)) files[path] = file_fingerprint(path);
 }
 
@@ -219,25 +220,25 @@ std::vector<std::string> files_of_figure(const std::string& figure, const DrawOp
   return files;
 }
 
-// Returns everything the figures depend on: program version, options and checksums of input files.
+// Returns what the figures depend on as JSON: program version, options, checksums of input files.
 Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
   for (const auto& name : entry_names(options.results))
-    if (name.ends_with(".parquet")) add_file(options.results + "/" + name, files);
+    if (name.ends_with(".parquet")) add_file_fingerprint(options.results + "/" + name, files);
   for (const char* name : {"runs.json", "summary.json", "timings.json"})
-    add_file(options.results + "/" + name, files);
+    add_file_fingerprint(options.results + "/" + name, files);
   for (const auto& run : results.runs())
     if (const Json folder = run.facts.value("results", Json()); folder.is_string())
       for (const char* name : {"summary.json", "timings.json"})
-        add_file(options.results + "/" + folder.get<std::string>() + "/" + name, files);
-  if (!options.scores.empty()) add_file(options.scores, files);
+        add_file_fingerprint(options.results + "/" + folder.get<std::string>() + "/" + name, files);
+  if (!options.scores.empty()) add_file_fingerprint(options.scores, files);
   return {{"version", version_string()},    {"formats", options.formats},
           {"report", options.report},       {"components", options.components},
           {"head", options.head},           {"scores", options.scores},
           {"attention", options.attention}, {"files", files}};
 }
 
-// Returns the earlier result if all its files exist in options.out and were drawn from `inputs`.
+// Returns the record of an earlier drawing from the same `inputs` if all its files still exist.
 std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
   if (!path_exists(drawing_record_path(options))) return std::nullopt;
   try {

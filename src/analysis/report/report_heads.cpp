@@ -25,31 +25,31 @@ static_assert(std::endian::native == std::endian::little, "the page reads little
 // Tables that have at least one row for every analysed head.
 const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "geometry"};
 
-// Index of all heads in the tables, sorted by run, layer and head.
+// Maps each head in the tables to its index in the order of run, layer and head number.
 class HeadIndex {
  public:
   explicit HeadIndex(const AnalysisResults& results) {
     for (const char* name : kHeadTables) {
-      if (!results.has(name)) continue;
+      if (!results.has_table(name)) continue;
       const ResultFrame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({frame.head(row), 0});
+      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({frame.head_at(row), 0});
     }
     std::size_t next = 0;
     for (auto& [key, place] : places_) place = next++;
   }
 
   std::size_t size() const { return places_.size(); }
-  const std::map<HeadOfRun, std::size_t>& places() const { return places_; }
+  const std::map<HeadOfRun, std::size_t>& indices() const { return places_; }
 
   // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
   void for_each_head_row(const ResultFrame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
-      if (const auto found = places_.find(frame.head(row)); found != places_.end())
+      if (const auto found = places_.find(frame.head_at(row)); found != places_.end())
         body(row, found->second);
   }
 
-  // Shape (heads): the rows of each head.
+  // Returns the table rows of each head, shape (heads).
   std::vector<std::vector<std::size_t>> rows_by_head(const ResultFrame& frame) const {
     std::vector<std::vector<std::size_t>> rows(size());
     for_each_head_row(frame,
@@ -59,7 +59,7 @@ class HeadIndex {
 
   // Encodes the run, the layer or the number of every head as base64.
   template <typename Number>
-  std::string encode(Number HeadOfRun::*part) const {
+  std::string encode_field(Number HeadOfRun::*part) const {
     return pack_base64(project(
         places_, [&](const auto& entry) { return static_cast<std::uint16_t>(entry.first.*part); }));
   }
@@ -93,12 +93,12 @@ const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
   for (const auto& [table, columns] : kHeadMeasures) {
-    if (!results.has(table)) continue;
+    if (!results.has_table(table)) continue;
     const ResultFrame& frame = results.frame(table);
     for (auto column : split(columns, ' ')) {
       const bool optional = column.ends_with('?');
       if (optional) column.pop_back();
-      if (optional && !frame.has(column)) continue;
+      if (optional && !frame.has_column(column)) continue;
       const auto numbers = frame.numeric_column(column);
       std::vector<float> values(heads.size(), kNan);
       heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
@@ -111,13 +111,13 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
 }
 
 // Encodes a text column of heads: {"names": distinct texts, "codes": index per head, 255: none}.
-Json text_column(const AnalysisResults& results, const HeadIndex& heads,
-                 const std::vector<const char*>& tables, const char* column) {
+Json text_column_json(const AnalysisResults& results, const HeadIndex& heads,
+                      const std::vector<const char*>& tables, const char* column) {
   constexpr std::uint8_t kNone = 255;
   std::vector<std::string> names;
   std::vector<std::uint8_t> codes(heads.size(), kNone);
   for (const char* table : tables) {
-    if (!results.has(table) || !results.frame(table).has(column)) continue;
+    if (!results.has_table(table) || !results.frame(table).has_column(column)) continue;
     const auto& texts = results.frame(table).text_column(column);
     heads.for_each_head_row(results.frame(table), [&](std::size_t row, std::size_t place) {
       const auto code = std::ranges::find(names, texts[row]) - names.begin();
@@ -130,7 +130,7 @@ Json text_column(const AnalysisResults& results, const HeadIndex& heads,
 }
 
 Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
-  if (!results.has("head_profile")) return nullptr;
+  if (!results.has_table("head_profile")) return nullptr;
   const ResultFrame& frame = results.frame("head_profile");
   std::vector<std::uint32_t> start = {0};
   std::vector<std::size_t> order;  // rows of the first head, then of the next
@@ -140,14 +140,14 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
   }
   const auto packed = [&](const std::string& column) {
     std::vector<float> values(order.size(), kNan);
-    for (std::size_t i = 0; i < order.size() && frame.has(column); ++i)
+    for (std::size_t i = 0; i < order.size() && frame.has_column(column); ++i)
       values[i] = static_cast<float>(frame.real_column(column)[order[i]]);
     return pack_base64(values);
   };
   return {{"start", pack_base64(start)},
           {"position", packed("position")},
           {"ap", packed("ap")},
-          {"ap_free", frame.has("ap_free") ? Json(packed("ap_free")) : Json()},
+          {"ap_free", frame.has_column("ap_free") ? Json(packed("ap_free")) : Json()},
           {"error", packed(profile_error_column(frame))}};
 }
 
@@ -163,7 +163,7 @@ struct PackedPoints {
   std::vector<std::uint8_t> bytes;         // (points, 9)
 };
 
-// Appends the points of one head, queries before keys. The axis of a missing column is null.
+// Appends the points of one head, queries before keys. `axes`: coordinate columns, null if missing.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
                  std::vector<std::size_t> rows, PackedPoints& points) {
   const auto& sides = frame.text_column("side");
@@ -200,16 +200,16 @@ void pack_points(const ResultFrame& frame, const std::vector<const std::vector<d
   points.start.push_back(static_cast<std::uint32_t>(points.rows.size()));
 }
 
-void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
+void pack_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportHeadData& report) {
   report.json["scatter"] = nullptr;
-  if (!results.has("head_scatter")) return;
+  if (!results.has_table("head_scatter")) return;
   const ResultFrame& frame = results.frame("head_scatter");
-  const auto& components = results.choices().components;
+  const auto& components = results.draw_options().components;
   std::vector<const std::vector<double>*> axes;
   for (const std::string& name :
        {fmt::format("pc{}", components[0]), fmt::format("pc{}", components[1]), std::string("a"),
         std::string("b"), std::string("c0"), std::string("c1")})
-    axes.push_back(frame.has(name) ? &frame.real_column(name) : nullptr);
+    axes.push_back(frame.has_column(name) ? &frame.real_column(name) : nullptr);
   PackedPoints points;
   for (auto& rows : heads.rows_by_head(frame)) pack_points(frame, axes, std::move(rows), points);
   std::vector<std::int64_t> last_positions(results.runs().size(), 1);
@@ -222,7 +222,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
              {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
              {"last_positions", last_positions},   {"components", components}};
-  if (frame.has("token")) {  // "tokens": the distinct texts; "token" (points): index into "tokens"
+  // JSON "tokens": distinct token texts; "token", shape (points): index of each point in "tokens".
+  if (frame.has_column("token")) {
     std::map<std::string, std::uint32_t> places;
     Json tokens = Json::array();
     const auto token_of_point = project(points.rows, [&](std::size_t row) {
@@ -237,8 +238,8 @@ void add_scatter(const AnalysisResults& results, const HeadIndex& heads, ReportH
   report.points = pack_base64(points.bytes);
 }
 
-// Returns the number of layers (`part` layer) or of query heads per layer (`part` head): from the
-// capture's metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
+// Returns the number of layers or of query heads per layer, as `part` selects: from the capture's
+// metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
 std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadIndex& heads,
                                    std::int64_t HeadOfRun::*part) {
   const bool layers = part == &HeadOfRun::layer;
@@ -251,7 +252,7 @@ std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadInd
   const char* selected = layers ? "/summary/options/layers" : "/summary/options/heads";
   if (!facts.value(Json::json_pointer(selected), Json()).empty()) return 0;
   std::int64_t size = 0;
-  for (const auto& [key, place] : heads.places()) size = std::max(size, key.*part + 1);
+  for (const auto& [key, place] : heads.indices()) size = std::max(size, key.*part + 1);
   return size;
 }
 
@@ -266,19 +267,19 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
   for (const auto& column : geometry_columns()) meanings[column.name] = column.meaning + ".";
   ReportHeadData report;
   report.json = {{"count", heads.size()},
-                 {"run", heads.encode(&HeadOfRun::run)},
-                 {"layer", heads.encode(&HeadOfRun::layer)},
-                 {"head", heads.encode(&HeadOfRun::head)},
-                 {"rope", text_column(results, heads, kHeadTables, "rope")},
-                 {"attention", text_column(results, heads, kHeadTables, "attention")},
+                 {"run", heads.encode_field(&HeadOfRun::run)},
+                 {"layer", heads.encode_field(&HeadOfRun::layer)},
+                 {"head", heads.encode_field(&HeadOfRun::head)},
+                 {"rope", text_column_json(results, heads, kHeadTables, "rope")},
+                 {"attention", text_column_json(results, heads, kHeadTables, "attention")},
                  {"classes", classes},
-                 {"class", text_column(results, heads, {"taxonomy"}, "class")},
-                 {"class_axis", text_column(results, heads, {"taxonomy"}, "class_axis")},
-                 {"gaussian", text_column(results, heads, {"head_metrics"}, "gaussian")},
+                 {"class", text_column_json(results, heads, {"taxonomy"}, "class")},
+                 {"class_axis", text_column_json(results, heads, {"taxonomy"}, "class_axis")},
+                 {"gaussian", text_column_json(results, heads, {"head_metrics"}, "gaussian")},
                  {"measures", measures_json(results, heads)},
                  {"meanings", meanings},
                  {"profile", profiles_json(results, heads)}};
-  add_scatter(results, heads, report);
+  pack_scatter(results, heads, report);
   return report;
 }
 
@@ -301,8 +302,8 @@ void check_same_heads(const AnalysisResults& first, const AnalysisResults& secon
           first.folder(), size, part == &HeadOfRun::layer ? "layers" : "heads", second.folder(),
           other);
   }
-  const auto matches = [&](const auto& head) { return others.places().contains(head.first); };
-  if (std::ranges::none_of(heads.places(), matches))
+  const auto matches = [&](const auto& head) { return others.indices().contains(head.first); };
+  if (std::ranges::none_of(heads.indices(), matches))
     bad_input("--compare: no head is in both {} and {}; analyse the same layers and heads of both",
               first.folder(), second.folder());
 }

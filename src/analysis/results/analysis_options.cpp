@@ -11,22 +11,22 @@
 namespace qkscope {
 namespace {
 
-using Numbers = std::vector<std::int64_t>;
+using Integers = std::vector<std::int64_t>;
 
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 
 template <typename Field>
 constexpr bool kIsChoice = std::is_same_v<Field, bool> || std::is_enum_v<Field>;
 
-// Converts a field of AnalyzeOptions to an option value. The words of a choice are in the order of
-// its enum. profile_bins is the only integer option that accepts a word (`buckets`).
+// Converts a field of AnalyzeOptions to an option value. Words of a choice have the order of its
+// enum. profile_bins is the only integer option that accepts a word (`buckets`).
 template <typename Field>
 OptionValue option_value_of_field(const Field& field, OptionKind kind,
                                   const std::vector<std::string_view>& words) {
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>)
-    return field ? Numbers{field->query_heads, field->key_heads} : Numbers{};
+    return field ? Integers{field->query_heads, field->key_heads} : Integers{};
   else if constexpr (std::is_same_v<Field, std::vector<int>>)
-    return Numbers(field.begin(), field.end());
+    return Integers(field.begin(), field.end());
   else if constexpr (kIsChoice<Field>)
     return kind == OptionKind::flag
                ? OptionValue(static_cast<bool>(field))
@@ -47,13 +47,13 @@ void store_option_value(const OptionValue& value, const std::vector<std::string_
                         Field& field) {
   const auto* word = std::get_if<std::string>(&value);
   if constexpr (std::is_same_v<Field, std::optional<HeadCounts>>) {
-    const auto& counts = std::get<Numbers>(value);
+    const auto& counts = std::get<Integers>(value);
     field.reset();
     if (counts.size() == 2)
       field = HeadCounts{static_cast<int>(counts[0]), static_cast<int>(counts[1])};
   } else if constexpr (std::is_same_v<Field, std::vector<int>>) {
     field.clear();
-    for (const auto number : std::get<Numbers>(value)) field.push_back(static_cast<int>(number));
+    for (const auto number : std::get<Integers>(value)) field.push_back(static_cast<int>(number));
   } else if constexpr (kIsChoice<Field>) {
     field = word == nullptr ? static_cast<Field>(std::get<bool>(value))
                             : static_cast<Field>(std::ranges::find(words, *word) - words.begin());
@@ -93,7 +93,7 @@ using Group = OptionGroup;
 
 // clang-format off
 const std::vector<AnalysisOption> kRows = {
-  // Metadata that a capture may lack.
+  // Options that replace metadata which a capture lacks.
   row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
   row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
        "id or ID@REVISION; only its config.json is read"}, FIELD(model)),
@@ -232,7 +232,7 @@ bool AnalysisOption::allows(const OptionValue& value) const {
     return kind == count && *whole >= least && *whole <= most;
   if (const auto* real = std::get_if<double>(&value))
     return kind == number && *real >= lower && *real <= upper;
-  if (const auto* list = std::get_if<Numbers>(&value))
+  if (const auto* list = std::get_if<Integers>(&value))
     return (kind == counts || kind == layers) &&
            (length == 0 || list->empty() || list->size() == length) &&
            std::ranges::all_of(*list, [&](std::int64_t item) {

@@ -27,7 +27,7 @@
 namespace qkscope {
 namespace {
 
-void check_layers(const CaptureIndex& index, const std::vector<int>& layers) {
+void check_layers_captured(const CaptureIndex& index, const std::vector<int>& layers) {
   std::set<int> there;
   for (const auto& query : index.queries) there.insert(query.layer);
   for (const int layer : layers)
@@ -36,12 +36,12 @@ void check_layers(const CaptureIndex& index, const std::vector<int>& layers) {
                 fmt::join(there, ", "));
 }
 
-void check_heads(const CaptureIndex& index, const std::vector<HeadId>& heads) {
+void check_heads_captured(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   for (const auto& head : heads) {
     std::vector<int> there;
     for (const auto& query : index.queries)
       if (query.layer == head.layer) there.push_back(query.head);
-    if (there.empty()) check_layers(index, {head.layer});
+    if (there.empty()) check_layers_captured(index, {head.layer});
     if (std::ranges::count(there, head.head) == 0)
       bad_input("{}: there is no query head {} in layer {}; the capture has heads {} there",
                 index.data_root, head.head, head.layer, fmt::join(there, ", "));
@@ -90,8 +90,9 @@ HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
   return report;
 }
 
-std::vector<KeyHeadGroup> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
-                                       const std::vector<HeadId>& queries, AnalysisRun& run) {
+std::vector<KeyHeadGroup> group_by_key_head(const AnalyzeOptions& options,
+                                            const CaptureIndex& index,
+                                            const std::vector<HeadId>& queries, AnalysisRun& run) {
   run.heads = parallel_map(
       queries, [&](const HeadId& query) { return make_head_report(query, options, index); });
   std::map<HeadId, KeyHeadGroup> groups;
@@ -138,9 +139,9 @@ Metadata capture_metadata(const std::string& file) {
   return common;
 }
 
-// Returns the query heads to analyse. --attention needs the window from one head file per layer.
-std::vector<HeadId> select_queries(const AnalyzeOptions& options, const CaptureSource& source,
-                                   const ModelFacts* model) {
+// Returns the query heads to analyse. --attention reads the window from one head file per layer.
+std::vector<HeadId> fetch_query_heads(const AnalyzeOptions& options, const CaptureSource& source,
+                                      const ModelFacts* model) {
   auto queries = select_query_heads(source.capture_index(), options);
   keep_heads_of_attention_kind(queries, options, [&](int layer) {
     const auto first = std::ranges::find(queries, layer, &HeadId::layer);
@@ -177,7 +178,7 @@ PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& opti
       shared.context = grid.context;
       break;
     } catch (const std::exception&) {
-      // Ignored: the analysis of this head reports the error.
+      // Ignore the error: the analysis of this head reports it.
     }
   }
   return shared;
@@ -211,7 +212,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
     if (index.counts) model->check_head_counts(*index.counts);
     options.head_counts = model->head_counts();
   }
-  const auto queries = select_queries(options, source, facts);
+  const auto queries = fetch_query_heads(options, source, facts);
   AnalysisRun run;
   run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
   if (const auto state = options.data_root + "/" + layout::kStateFile; path_exists(state))
@@ -223,7 +224,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
                                             : source.short_name();
   if (index.partial) run.label += " (partial)";
   check_planes_of_option(options, queries);
-  const auto groups = group_by_key(options, index, queries, run);
+  const auto groups = group_by_key_head(options, index, queries, run);
   auto heads = project(groups, &KeyHeadGroup::key);
   source.fetch_heads(heads);
   heads.insert(heads.end(), queries.begin(), queries.end());
@@ -245,8 +246,8 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
 }  // namespace
 
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options) {
-  check_layers(index, options.layers);
-  check_heads(index, options.heads);
+  check_layers_captured(index, options.layers);
+  check_heads_captured(index, options.heads);
   auto chosen = index.queries;
   std::erase_if(chosen, [&](const HeadId& query) {
     return (!options.layers.empty() && std::ranges::count(options.layers, query.layer) == 0) ||

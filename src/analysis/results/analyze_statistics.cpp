@@ -40,7 +40,7 @@ std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t r
   return {first, first + width};
 }
 
-// Mean absolute deviation of log2(t + 1) over all tokens.
+// Mean absolute deviation of log2(t + 1) over the positions t of all tokens.
 double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
   double sum = 0;
   for (std::size_t t = 0; t < counts.size(); ++t)
@@ -74,7 +74,7 @@ const LayerMoments& layer_moments(const SharedInputs& shared, VectorKind kind, s
   return *found;
 }
 
-// Moments of the queries and keys of one layer, by bucket and over all rows.
+// Moments of the queries and keys of one layer, by position bucket and over all rows.
 struct QueryKeyMoments {
   const LayerMoments& queries;
   const LayerMoments& keys;
@@ -122,7 +122,7 @@ LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& 
       query_buckets(shared.statistics, layer.queries.buckets, head));
 }
 
-// With --keys, the key head's rows are assigned to the buckets of the statistics.
+// With --keys, assigns the captured rows of the key head to the position buckets of the statistics.
 PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
                                const HeadReport& report) {
   if (!shared.capture) return plasticity_of_query_model(model, shared.plasticity);
@@ -140,7 +140,7 @@ PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryMode
                                         make_centred_rows(as_rows_view(file.rows)), options);
 }
 
-void run_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
+void analyze_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
   const auto& options = shared.options;
   const Moments queries = moments_of_head(layer.all_queries, report.query.head);
   const Moments keys = moments_of_head(layer.all_keys, report.k_head);
@@ -177,7 +177,7 @@ void check_statistics_options(const AnalyzeOptions& options) {
         options.data_root);
 }
 
-void check_keys(const AnalyzeOptions& options, const Statistics& s) {
+void check_keys_option(const AnalyzeOptions& options, const Statistics& s) {
   if (!options.plasticity)
     bad_input("--keys {}: the plasticity compares them, which is not asked for", options.keys);
   if (options.pre_rope)
@@ -227,7 +227,7 @@ void check_same_run(const std::string& keys, const Metadata& capture, const Meta
 
 void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) {
   const auto& options = shared.options;
-  check_keys(options, shared.statistics);
+  check_keys_option(options, shared.statistics);
   shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
   std::set<HeadId> keys;
   for (const auto& query : queries)
@@ -262,7 +262,7 @@ std::optional<std::int32_t> sliding_window_of_layer(const Statistics& s, std::in
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
-SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
+SharedInputs make_shared_inputs(const AnalyzeOptions& options, const Statistics& s) {
   SharedInputs shared{.options = options,
                       .statistics = s,
                       .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
@@ -270,7 +270,7 @@ SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
                       .times = count_documents_by_position(s)};
   check_profile_options(shared.plasticity);
   shared.plasticity.seed = options.seed;
-  // The same position buckets as the statistics.
+  // Use the same position buckets as the statistics.
   shared.plasticity.sampler = {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
   for (std::size_t t = 0; t < shared.times.size(); ++t) {
     shared.position.push_back(static_cast<std::int32_t>(t));
@@ -279,7 +279,7 @@ SharedInputs make_inputs(const AnalyzeOptions& options, const Statistics& s) {
   return shared;
 }
 
-std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<HeadId>& queries) {
+std::vector<HeadReport> make_head_reports(const Statistics& s, const std::vector<HeadId>& queries) {
   std::vector<HeadReport> reports;
   for (const auto& query : queries) {
     HeadReport report;
@@ -292,7 +292,7 @@ std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<Head
   return reports;
 }
 
-void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
+void analyze_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
   const auto layer = heads.front().query.layer;
   const auto& queries = layer_moments(shared, VectorKind::query, layer);
   const auto& keys = layer_moments(shared, VectorKind::key, layer);
@@ -300,7 +300,7 @@ void run_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     HeadReport& report = heads[as_index(i)];
     try {
-      run_head(shared, both, report);
+      analyze_head(shared, both, report);
     } catch (const Error& error) {
       mark_head_failed(report, error);
     }
@@ -350,7 +350,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   auto queries = select_query_heads(index, options);
   keep_heads_of_attention_kind(queries, options,
                                [&](int layer) { return sliding_window_of_layer(s, layer); });
-  SharedInputs shared = make_inputs(options, s);
+  SharedInputs shared = make_shared_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;
   run.compares_keys = !options.keys.empty();
@@ -363,7 +363,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   run.label = !options.label.empty()       ? options.label
               : model != run.capture.end() ? model->second
                                            : short_name(options.data_root);
-  run.heads = make_reports(s, queries);
+  run.heads = make_head_reports(s, queries);
   run.more = statistics_tables(s, run.label, queries);
   Progress progress(
       {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
@@ -371,7 +371,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
     auto end = begin;
     while (end < run.heads.size() && run.heads[end].query.layer == run.heads[begin].query.layer)
       ++end;
-    run_layer(shared, std::span(run.heads).subspan(begin, end - begin));
+    analyze_layer(shared, std::span(run.heads).subspan(begin, end - begin));
     progress.update(static_cast<std::int64_t>(end));
     begin = end;
   }

@@ -69,16 +69,16 @@ double score_scale(const Statistics& s, std::int64_t layer) {
   return parse_json(found->second, metadata::kScoreScales).at(as_index(layer)).get<double>();
 }
 
-// Moments of one layer without the first tokens of each text, or null if the statistics lack them.
+// Moments of one layer that exclude the first tokens of each text, or null if unavailable.
 const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStage stage,
                                 std::int64_t layer) {
   const auto* moments = s.find(kind, stage, layer);
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
 
-// Adds the ranks of a head's queries, keys or values before and after RoPE, which may be equal.
-void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
-                    std::int64_t head, GeometryResult& result) {
+// Adds the ranks of a head's queries, keys or values from moments before and after RoPE.
+void add_vector_ranks(const std::string& side, const HeadMoments* pre, const HeadMoments* post,
+                      std::int64_t head, GeometryResult& result) {
   CovarianceRanks ranks;
   if (pre != nullptr) {
     ranks = covariance_ranks(moments_of_head(*pre, head));
@@ -89,9 +89,9 @@ void add_side_ranks(const std::string& side, const HeadMoments* pre, const HeadM
   add_rank_columns(side + "_post", ranks, result);
 }
 
-// Returns the distance bins with zero attention mass; `window` is 0 for full attention.
-std::vector<DistanceBin> empty_bins(const std::vector<std::int64_t>& documents,
-                                    std::int64_t window) {
+// Returns distance bins whose attention mass the caller sets; `window` is 0 for full attention.
+std::vector<DistanceBin> distance_bins(const std::vector<std::int64_t>& documents,
+                                       std::int64_t window) {
   const auto length = std::ssize(documents);
   std::vector<double> pairs(documents.size());  // at distance D: rows at positions D and later
   double later = 0;
@@ -123,10 +123,10 @@ struct LayerGeometry {
   const HeadMoments* v_pre = body_moments(s, VectorKind::value, VectorStage::pre, layer);
   RotaryEmbedding rope = rotary_of_layer(s, place);
   std::vector<std::int64_t> documents = count_documents_by_position(s);
-  std::vector<DistanceBin> bins = empty_bins(documents, s.windows[as_index(place)]);
+  std::vector<DistanceBin> bins = distance_bins(documents, s.windows[as_index(place)]);
 
   void add_query_head(std::int64_t head, std::int64_t key_head, GeometryResult& result) const {
-    add_side_ranks("q", q_pre, q_post, head, result);
+    add_vector_ranks("q", q_pre, q_post, head, result);
     if (q_post != nullptr && k_post != nullptr)
       add_logit_columns(moments_of_head(*q_post, head), moments_of_head(*k_post, key_head), result);
     auto measured = bins;
@@ -135,7 +135,7 @@ struct LayerGeometry {
     if (all_keys) {
       const auto first = find_column("dist_0");
       for (std::size_t width = 0; width < measured.size(); ++width) {
-        const auto found = summary(head, first + static_cast<std::int64_t>(width));
+        const auto found = column_summary(head, first + static_cast<std::int64_t>(width));
         measured[width].mass = found.mean * attention_rows();
         measured[width].relative_se = found.se / found.mean;
       }
@@ -163,8 +163,8 @@ struct LayerGeometry {
   std::int64_t find_column(const std::string& name) const {
     return std::ranges::find(s.attention.columns, name) - s.attention.columns.begin();
   }
-  // Mean over rows and its standard error over documents.
-  ColumnSummary summary(std::int64_t head, std::int64_t column) const {
+  // Mean of a column over rows, and the standard error of the mean over documents.
+  ColumnSummary column_summary(std::int64_t head, std::int64_t column) const {
     return summarize_column(s.attention, place, head, -1, column);
   }
   double attention_rows() const { return static_cast<double>(count_query_rows(s.attention, -1)); }
@@ -175,7 +175,7 @@ struct LayerGeometry {
     for (auto t = as_index(kSinkAboveHalfFrom); t < documents.size(); ++t)
       rows += static_cast<double>(documents[t]);
     if (column == std::ssize(s.attention.columns) || rows == 0) return;
-    const auto found = summary(head, column);
+    const auto found = column_summary(head, column);
     const double share = attention_rows() / rows;
     result.set("sink_fraction", found.mean * share, found.se * share);
   }
@@ -203,8 +203,8 @@ std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeigh
   return grams;
 }
 
-// Splits the lines of geometry_columns.txt that describe columns (or `questions`) into fields.
-std::vector<std::vector<std::string>> read_lines(bool questions) {
+// Returns the fields of the lines of geometry_columns.txt that describe columns (or `questions`).
+std::vector<std::vector<std::string>> read_geometry_lines(bool questions) {
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : split(embedded::geometry_columns, '\n')) {
     if (line.empty() || line.starts_with('#') || line.starts_with('?') != questions) continue;
@@ -255,8 +255,8 @@ void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
   for (auto& entry : of_keys) list.push_back(&entry);
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     auto& [key_head, result] = *list[as_index(i)];
-    add_side_ranks("k", layer.k_pre, layer.k_post, key_head, result);
-    add_side_ranks("v", layer.v_pre, nullptr, key_head, result);
+    add_vector_ranks("k", layer.k_pre, layer.k_post, key_head, result);
+    add_vector_ranks("v", layer.v_pre, nullptr, key_head, result);
   });
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     HeadReport& report = heads[as_index(i)];
@@ -305,7 +305,7 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
 }
 
 const std::vector<GeometryColumn>& geometry_columns() {
-  static const auto kColumns = project(read_lines(false), [](const auto& fields) {
+  static const auto kColumns = project(read_geometry_lines(false), [](const auto& fields) {
     const auto has_flag = [&](const char* flag) {
       return fields[4].find(flag) != std::string::npos;
     };
@@ -316,7 +316,7 @@ const std::vector<GeometryColumn>& geometry_columns() {
 }
 
 const std::vector<GeometryQuestion>& geometry_questions() {
-  static const auto kQuestions = project(read_lines(true), [](const auto& fields) {
+  static const auto kQuestions = project(read_geometry_lines(true), [](const auto& fields) {
     return GeometryQuestion{fields[0], fields[1], fields[2]};
   });
   return kQuestions;

@@ -1,6 +1,6 @@
-// Runs the analyses of the heads in a capture or in statistics: selects heads, reads the model's
-// config.json, and groups query heads that share a key head (GQA). Then result tables, which count
-// empty fields by reason, and measures of heads, which summary.json and errors.csv average.
+// Analyses of the heads of a capture or of statistics: selects heads, reads the model's
+// config.json, groups query heads that share a key head (GQA). Builds result tables, which count
+// empty fields by reason, and the measures of heads that summary.json and errors.csv average.
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,11 @@ std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeO
 // Returns the attention window of a layer in tokens, or nullopt for full attention.
 using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
 
-// Removes query heads of another attention kind; throws a bad-input error if no head remains.
+// Removes query heads not selected by options.attention; throws a bad-input error if none remains.
 void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
                                   const WindowOfLayer& window_of);
 
-// Splits ID@REVISION; the revision of a checkpoint folder is "".
+// Splits a model name ID@REVISION; the revision of a checkpoint folder is "".
 std::pair<std::string, std::string> split_model_name(const std::string& name);
 // Head counts, RoPE and attention windows from config.json, for captures without metadata.
 class ModelFacts {
@@ -46,8 +46,8 @@ class ModelFacts {
   RopeInfo rope(int layer) const;
   std::optional<std::int32_t> window(int layer) const;
 
-  // Throw a bad-input error if the capture cannot come from this model: different head counts, a
-  // layer that the model does not have, or vectors of a different length.
+  // Both checks throw a bad-input error if the capture cannot come from this model: different head
+  // counts, a layer that the model does not have, or vectors of a different length.
   void check_head_counts(const HeadCounts& captured) const;
   void check_head(const HeadId& id, int head_dim, const std::string& file) const;
 
@@ -89,7 +89,7 @@ std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
 
 bool is_statistics_folder(const std::string& folder);
 
-// Runs all analyses that need only sums; results that need individual rows are NaN.
+// Runs all analyses that need only sums over tokens; results that need individual rows are NaN.
 AnalysisRun analyze_statistics(const AnalyzeOptions& options);
 
 // Returns the tables attention, distance and key_channels of the query heads, if there is data.
@@ -158,7 +158,8 @@ class ResultTableBuilder {
 
   // Appends a column of reals. Must be called before the first row is added.
   void add_column(const std::string& column);
-  // Counts `reason` for every NaN in the row, or `no_error`, if set, for NaN in `se` and `se_free`.
+  // Adds a row. Counts `reason` for every NaN, or `no_error`, if set, for NaN in `se` and
+  // `se_free`.
   void add(std::vector<Table::Cell> cells, const std::string& reason,
            const std::string& no_error = "");
   using ReasonOfColumn = std::function<std::string(const std::string& column)>;
@@ -176,8 +177,8 @@ class ResultTableBuilder {
 
 std::string undefined_head_reason(const HeadReport& head);
 
-// Rows of one head in the tables of the PCA (qk, taxonomy, correlations) and of the rotation
-// (rotated, complement); none if the analysis did not run.
+// Add the rows of one head to the tables of the PCA (qk, taxonomy, correlations) and of the
+// rotation (rotated, complement); add none if the analysis did not run.
 void add_qk_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
 void add_taxonomy_row(const AnalysisRun& run, const HeadReport& head, const AnalyzeOptions& options,
                       ResultTableBuilder& rows);
@@ -193,7 +194,7 @@ void add_geometry_tables(const AnalysisRun& run, ResultTables& results);
 void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& errors,
                       ResultTables& results);
 
-// A function that returns one number per head, or NaN if it is undefined.
+// Measure of a head: a function that returns one number per head, or NaN if it is undefined.
 struct HeadMeasure {
   std::string name;  // key in summary.json
   std::function<double(const HeadReport&)> of;
@@ -247,11 +248,11 @@ struct ClassCount {
 ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
                                 const std::string& group);
 
-// Returns the jackknife error of every mean of a measure with replicates, by group of heads.
+// Returns the jackknife error of the mean of each measure with replicates, by group of heads.
 std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
                                                const AnalyzeOptions& options);
 
-// Returns null if the mean has no error.
+// Returns the jackknife error of a mean over heads, or null if it has none.
 const MeanError* find_error_of_mean(const AnalysisRun& run, const std::string& quantity,
                                     const std::string& heads);
 

@@ -78,7 +78,7 @@ std::vector<std::size_t> evenly_spaced_rows_by_position(const RowsView& rows, in
   return kept;
 }
 
-// Direction of a coordinate of scatter points, and the coordinate of its origin.
+// Axis of a scatter plot: its direction, and the projection that becomes coordinate 0.
 struct ScatterAxis {
   std::vector<double> direction;  // empty: the coordinate is NaN
   double origin = 0;
@@ -90,8 +90,8 @@ struct ScatterAxis {
   }
 };
 
-// Returns the axes a, b, c0 and c1, then those of the principal components, then two axes of each
-// plane of the complement. Coordinates other than a and b are relative to the pooled mean.
+// Returns the axes of scatter points: a, b, c0, c1, the principal components, and two axes per
+// plane of the orthogonal complement. Coordinates except a and b are relative to the pooled mean.
 std::vector<ScatterAxis> scatter_axes(const ScatterPlotInput& source, int pairs) {
   const auto rotation = source.report.rotation.value_or(RotationResult());
   std::vector<ScatterAxis> axes = {{rotation.a}, {rotation.b}};
@@ -161,7 +161,7 @@ class HeadRunner {
     AnalysisTimes times;
     KeyHead key;
     try {
-      key = translate_exceptions([&] { return prepare(group.key, times); });
+      key = translate_exceptions([&] { return prepare_key_head(group.key, times); });
     } catch (const Error& error) {
       for (const auto i : group.heads) mark_head_failed(run_.heads[i], error);
       return;
@@ -171,8 +171,8 @@ class HeadRunner {
       try {
         translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
-        // A copy made after the head's large buffers were freed: results that stay in memory do
-        // not split the free blocks that the next head reuses.
+        // Copy the report after the head's large buffers were freed, so that results that stay in
+        // memory do not fragment the blocks that the next head reuses.
         report = HeadReport(report);
       } catch (const Error& error) {
         mark_head_failed(report, error);
@@ -186,7 +186,7 @@ class HeadRunner {
   }
 
  private:
-  HeadFile read(const HeadId& id) const {
+  HeadFile read_rows(const HeadId& id) const {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_capture_head(index_, id);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
@@ -197,25 +197,25 @@ class HeadRunner {
   }
 
   // The jackknife and the cross-fitted drift axis of the PCA need leave-one-group-out moments.
-  bool needs_groups() const { return options_.errors || options_.pca; }
+  bool needs_text_groups() const { return options_.errors || options_.pca; }
 
   // Principal components of queries or keys, and the covariance spectrum for the rank measures.
-  QueryOrKeyPca compute_side_pca(const Moments& rows) const {
+  QueryOrKeyPca compute_separate_pca(const Moments& rows) const {
     const int components = options_.pca ? options_.pca_options.separate_components : 0;
     if (components <= 0 && !options_.geometry) return {};
     return separate_pca(rows, std::max(0, components));
   }
 
-  KeyHead prepare(const HeadId& id, AnalysisTimes& times) const {
+  KeyHead prepare_key_head(const HeadId& id, AnalysisTimes& times) const {
     Stopwatch watch;
     KeyHead key;
-    key.file = read(id);
+    key.file = read_rows(id);
     times.read += watch.lap();
     key.rows = make_grouped_rows(as_rows_view(key.file.rows), texts_);
     times.moments += watch.lap();
-    if (needs_groups()) key.without_group = leave_one_group_out_moments(key.rows);
+    if (needs_text_groups()) key.without_group = leave_one_group_out_moments(key.rows);
     times.errors += watch.lap();
-    QueryOrKeyPca pca = compute_side_pca(key.rows.rows);
+    QueryOrKeyPca pca = compute_separate_pca(key.rows.rows);
     times.pca += watch.lap();
     if (options_.geometry) key.ranks = covariance_ranks(pca.spectrum, key.without_group);
     key.components = std::move(pca.components);
@@ -225,7 +225,7 @@ class HeadRunner {
     return key;
   }
 
-  // Precedence: metadata in the head file, then --nope-layers, then the model's config.json.
+  // Returns the RoPE use of a layer: from the head file, else --nope-layers, else config.json.
   RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
     RopeInfo rope = rope_info(file.metadata, path);
     if (rope.use != RopeUse::unknown) return rope;
@@ -288,7 +288,7 @@ class HeadRunner {
 
   void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
     Stopwatch watch;
-    const HeadFile file = read(report.query);
+    const HeadFile file = read_rows(report.query);
     const CentredRows& keys = key.rows.rows;
     times.read += watch.lap();
     const std::string path = head_file_path(options_.data_root, report.query);
@@ -311,13 +311,13 @@ class HeadRunner {
     const PooledMoments pooled = pool_moments(queries, keys);
     times.moments += watch.lap();
     std::vector<Moments> without_group;
-    if (needs_groups()) without_group = leave_one_group_out_moments(grouped);
+    if (needs_text_groups()) without_group = leave_one_group_out_moments(grouped);
     times.errors += watch.lap();
     if (options_.pca) {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
       correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
     }
-    QueryOrKeyPca side = compute_side_pca(queries);
+    QueryOrKeyPca side = compute_separate_pca(queries);
     report.q_components = std::move(side.components);
     times.pca += watch.lap();
     if (options_.rotation) compute_rotation(report, queries, keys, pooled, rope.inv_freq);
@@ -350,8 +350,8 @@ class HeadRunner {
   const TextGroups& texts_;
   AnalysisRun& run_;
   std::atomic_flag warned_;
-  std::mutex mutex_;                                        // of run_.times and memory_
-  std::vector<std::unique_ptr<RotationWorkspace>> memory_;  // to reuse, at most one per thread
+  std::mutex mutex_;                                        // guards run_.times and memory_
+  std::vector<std::unique_ptr<RotationWorkspace>> memory_;  // for reuse, at most one per thread
 };
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kOutside = 0.05;  // two-sided error probability of the confidence intervals
 
-// 1 for a positive number, else 0.
-double is_positive(double number) {
+// Returns 1 for a positive number, 0 for other numbers, NaN for NaN.
+double positive_indicator(double number) {
   return std::isnan(number) ? kNan : number > 0 ? 1 : 0;
 }
 
@@ -27,7 +27,7 @@ auto measure_getter(std::optional<Result> HeadReport::*analysis, Of of) {
   };
 }
 
-// In the order of errors.csv.
+// Measures that have a jackknife error, in the order of errors.csv.
 std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
   std::vector<HeadMeasure> all;
   const auto add = [&](const std::vector<HeadMeasure>& some) {
@@ -141,11 +141,11 @@ std::vector<HeadMeasure> rotation_measures() {
           {.name = "mu_k_a", .of = field(&R::mu_k_a)},
           {.name = "bias_strength", .of = field(&R::bias_strength)},
           {.name = "share_positive_bias",
-           .of = field([](const R& r) { return is_positive(r.bias_strength); })},
+           .of = field([](const R& r) { return positive_indicator(r.bias_strength); })},
           {.name = "share_positive_mu_q_a",
-           .of = field([](const R& r) { return is_positive(r.mu_q_a); })},
+           .of = field([](const R& r) { return positive_indicator(r.mu_q_a); })},
           {.name = "share_var_b_above_a",
-           .of = field([](const R& r) { return is_positive(r.var_frac_b - r.var_frac_a); })},
+           .of = field([](const R& r) { return positive_indicator(r.var_frac_b - r.var_frac_a); })},
           {.name = "separation_strength", .of = field(&R::separation_strength)},
           {.name = "var_frac_a", .of = field(&R::var_frac_a)},
           {.name = "var_frac_b", .of = field(&R::var_frac_b)},
@@ -222,8 +222,8 @@ std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
   for (const auto& measure : measures_with_error(options))
     for (const char* group : kHeadGroups) {
       std::vector<double> values;
-      // Shape (groups of texts, heads). A head without a value in some replicate is left out of all
-      // replicates, so that the mean over heads does not jump between them.
+      // Leave-one-out replicates, shape (groups of texts, heads). A head that lacks a value in some
+      // replicate is left out of all, so that every mean is over the same heads.
       std::vector<std::vector<double>> without(groups);
       for (const auto& head : run.heads) {
         const double value = is_in_head_group(head, group) ? measure.of(head) : kNan;

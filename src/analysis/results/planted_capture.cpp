@@ -46,7 +46,7 @@ PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& 
               static_cast<std::uint64_t>(id.layer * 1000 + key_head_of(options, id));
   head.planes.clear();
   if (!has_rope(options, id.layer)) return head;
-  // The planes rotate at every other RoPE frequency from the fourth on, with decreasing radius.
+  // Planted planes use every other RoPE frequency from the fourth on, with decreasing radius.
   const auto frequencies = unscaled_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
     const auto at = static_cast<std::size_t>(3 + 2 * i);
@@ -56,7 +56,7 @@ PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& 
   return head;
 }
 
-Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
+Metadata planted_metadata(const PlantedCaptureOptions& options, const HeadId& id) {
   if (!options.metadata) return {};
   Metadata result = {{metadata::kModel, kModelName},
                      {metadata::kLayer, std::to_string(id.layer)},
@@ -91,7 +91,7 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   HeadRows rows = generate_planted_rows(head, id.kind, rows_seed);
   const bool full = options.full_every > 0 && (id.layer + 1) % options.full_every == 0;
   if (options.sliding_window > 0 && !full) rows.sliding_window = options.sliding_window;
-  write_head_file(head_file_path(options.data_root, id), rows, metadata_of(options, id));
+  write_head_file(head_file_path(options.data_root, id), rows, planted_metadata(options, id));
 }
 
 Json planted_truth(const PlantedCaptureOptions& options, const HeadId& query) {

@@ -49,7 +49,7 @@ void add_bucket_rows(const AnalysisRun& run, const HeadReport& head, ResultTable
 }
 
 // Returns why a profile value has no standard error, or "" if the value itself is NaN.
-std::string no_error_reason(const PlasticityResult& plasticity, double number) {
+std::string missing_error_reason(const PlasticityResult& plasticity, double number) {
   if (std::isnan(number)) return "";
   const int groups = plasticity.profile_without.groups;
   return groups == 0 ? "no_errors_asked_for" : groups == 1 ? "single_text" : "needs_every_text";
@@ -64,7 +64,7 @@ void add_profile_rows(const AnalysisRun& run, const HeadReport& head, ResultTabl
              point.mean.pairs > 0 ? "pairs_in_one_example"
              : point.queries < 2  ? "single_query"
                                   : "no_pairs",
-             no_error_reason(*head.plasticity, point.mean.ap));
+             missing_error_reason(*head.plasticity, point.mean.ap));
 }
 
 void add_profile_bin_rows(const AnalysisRun& run, const HeadReport& head,
@@ -73,7 +73,7 @@ void add_profile_bin_rows(const AnalysisRun& run, const HeadReport& head,
   for (const auto& mean : head.plasticity->profile_bin_means)
     rows.add(head_cells(run, head, to_string(mean.kind), mean.bin, mean.low, mean.high, mean.ap,
                         mean.bins, mean.se),
-             "no_bins", no_error_reason(*head.plasticity, mean.ap));
+             "no_bins", missing_error_reason(*head.plasticity, mean.ap));
 }
 
 void add_heatmap_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
@@ -85,7 +85,8 @@ void add_heatmap_rows(const AnalysisRun& run, const HeadReport& head, ResultTabl
              "no_pairs");
 }
 
-void add_weight_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+void add_component_weight_rows(const AnalysisRun& run, const HeadReport& head,
+                               ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
     rows.add(
@@ -95,11 +96,11 @@ void add_weight_rows(const AnalysisRun& run, const HeadReport& head, ResultTable
         undefined_head_reason(head));
 }
 
-std::string side_letter(const ScatterPoint& point) {
+std::string query_or_key_letter(const ScatterPoint& point) {
   return point.side == HeadKind::query ? "q" : "k";
 }
 
-// Adds one column per component, at least PC0 and PC1; NaN for heads with fewer components.
+// Adds head_scatter, with one column per principal component: at least PC0 and PC1, NaN if missing.
 void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
                        ResultTables& results) {
   bool tokens = false;
@@ -114,7 +115,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   if (tokens) table.column("token", Table::Type::text);
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter) {
-      auto cells = head_cells(run, head, side_letter(p), p.position);
+      auto cells = head_cells(run, head, query_or_key_letter(p), p.position);
       for (std::size_t i = 0; i < components; ++i)
         cells.emplace_back(i < p.pc.size() ? p.pc[i] : kNan);
       for (const double x : {p.a, p.b, p.c0, p.c1}) cells.emplace_back(x);
@@ -124,21 +125,21 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
-// Adds coordinates on every plane of the complement for the heads in options.planes_of.
+// Adds head_planes: coordinates on all planes of the complement, for heads in options.planes_of.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   Table table = empty_result_table("head_planes");
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
       for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
-        table.add(head_cells(run, head, side_letter(p), p.position, i, p.planes[2 * i],
+        table.add(head_cells(run, head, query_or_key_letter(p), p.position, i, p.planes[2 * i],
                              p.planes[2 * i + 1]));
   results.tables.push_back({"head_planes", std::move(table), false});
 }
 
-using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
-using AddRows = std::function<void(const AnalysisRun&, const HeadReport&, ResultTableBuilder&)>;
+using TableAdder = std::function<void(const AnalysisRun&, ResultTables&)>;
+using RowAdder = std::function<void(const AnalysisRun&, const HeadReport&, ResultTableBuilder&)>;
 
-AddTables table_of_heads(const char* name, AddRows add) {
+TableAdder per_head_table(const char* name, RowAdder add) {
   return [=](const AnalysisRun& run, ResultTables& results) {
     ResultTableBuilder rows(run, name);
     for (const auto& head : run.heads) add(run, head, rows);
@@ -146,7 +147,7 @@ AddTables table_of_heads(const char* name, AddRows add) {
   };
 }
 
-std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
+std::vector<TableAdder> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
   const auto with_options = [&](auto add) {
     return [&options, add](const AnalysisRun& of, ResultTables& to) { add(of, options, to); };
   };
@@ -155,26 +156,26 @@ std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& o
       add(of, head, options, to);
     };
   };
-  std::vector<AddTables> list;
-  const auto append = [&](std::initializer_list<AddTables> more) {
+  std::vector<TableAdder> list;
+  const auto append = [&](std::initializer_list<TableAdder> more) {
     list.insert(list.end(), more.begin(), more.end());
   };
   if (options.pca)
-    append({table_of_heads("qk", add_qk_rows),
-            table_of_heads("taxonomy", row_with_options(add_taxonomy_row)),
+    append({per_head_table("qk", add_qk_rows),
+            per_head_table("taxonomy", row_with_options(add_taxonomy_row)),
             with_options(add_taxonomy_counts_table)});
   if (options.pca && options.pca_options.separate_components > 0)
-    append({table_of_heads("correlations", add_correlation_rows)});
+    append({per_head_table("correlations", add_correlation_rows)});
   if (options.rotation)
-    append({table_of_heads("rotated", row_with_options(add_rotation_row)),
-            table_of_heads("complement", add_complement_rows)});
+    append({per_head_table("rotated", row_with_options(add_rotation_row)),
+            per_head_table("complement", add_complement_rows)});
   if (options.plasticity)
-    append({table_of_heads("head_metrics", add_metrics_row),
-            table_of_heads("head_bucket_plasticity", add_bucket_rows),
-            table_of_heads("head_profile", add_profile_rows),
-            table_of_heads("profile_bins", add_profile_bin_rows),
-            table_of_heads("pair_heatmap", add_heatmap_rows),
-            table_of_heads("head_component_weights", add_weight_rows)});
+    append({per_head_table("head_metrics", add_metrics_row),
+            per_head_table("head_bucket_plasticity", add_bucket_rows),
+            per_head_table("head_profile", add_profile_rows),
+            per_head_table("profile_bins", add_profile_bin_rows),
+            per_head_table("pair_heatmap", add_heatmap_rows),
+            per_head_table("head_component_weights", add_component_weight_rows)});
   if (options.geometry) append({add_geometry_tables});
   if (options.errors && !run.from_sums)
     append({[](const AnalysisRun& of, ResultTables& to) { add_errors_table(of, of.errors, to); }});

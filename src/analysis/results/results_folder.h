@@ -30,7 +30,7 @@ std::string analysis_of_option(const std::string& key);
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   const AnalyzeOptions& options);
 
-// Deletes summary.json before tables change, so that an interrupted run counts as no results.
+// Deletes summary.json before tables change, which marks the folder as incomplete if interrupted.
 void remove_summary_file(const std::string& folder);
 
 // One line of geometry_columns.txt; the file describes the fields.

@@ -37,7 +37,7 @@ void add_jackknife_error(Json& entry, const AnalysisRun& run, const HeadMeasure&
 
 // Returns mean (or median), standard deviation over heads (ddof 1), number of heads and jackknife
 // error of each measure, for each group of heads.
-Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measures) {
+Json measures_json(const AnalysisRun& run, const std::vector<HeadMeasure>& measures) {
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
     Json of_group = Json::object();
@@ -62,7 +62,7 @@ Json measure_means(const AnalysisRun& run, const std::vector<HeadMeasure>& measu
 }
 
 // Returns false if the group has heads of both full-attention and sliding-window layers: their
-// profiles cover different keys and have no common mean.
+// profiles cover different keys and cannot be averaged.
 bool has_single_attention_kind(const AnalysisRun& run, const std::string& group) {
   std::set<bool> sliding;
   for (const auto& head : run.heads)
@@ -71,14 +71,14 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
   return sliding.size() < 2;
 }
 
-// Means over heads of the profile's deciles, quintiles and length bins, by head group.
-Json profile_bin_means(const AnalysisRun& run) {
+// Returns means over heads of the plasticity profile by decile, quintile and length bin.
+Json profile_bins_json(const AnalysisRun& run) {
   struct BinSum {
     double low = 0;
     double high = 0;
-    double all = 0;  // heads
+    double all = 0;  // number of heads
     double ap = 0;
-    double heads = 0;  // heads with a value
+    double heads = 0;  // number of heads with a value
   };
   Json result = Json::object();
   for (const char* group : kHeadGroups) {
@@ -108,10 +108,10 @@ Json profile_bin_means(const AnalysisRun& run) {
   return result;
 }
 
-// Returns the section "profile": the bins that all heads share, and means over heads.
-Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
+// Returns the section "profile" of summary.json: the bins that all heads share, and their means.
+Json profile_json(const AnalysisRun& run, const AnalyzeOptions& options) {
   const bool range = options.plasticity_options.fifths == PlasticityOptions::Fifths::range;
-  Json profile = {{"fifths", range ? "range" : "context"}, {"means", profile_bin_means(run)}};
+  Json profile = {{"fifths", range ? "range" : "context"}, {"means", profile_bins_json(run)}};
   std::map<bool, int> gaussian;
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
@@ -126,7 +126,7 @@ Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
 }
 
 // Counts the heads of each class in each group of heads: number, fraction and jackknife error.
-Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptions& options) {
+Json class_counts_json(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
     for (const auto& measure : class_membership_measures(by, options)) {
@@ -139,7 +139,7 @@ Json class_counts(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptio
   return counts;
 }
 
-Json head_counts(const AnalysisRun& run) {
+Json head_counts_json(const AnalysisRun& run) {
   std::map<std::string, int> counts = {
       {"heads", static_cast<int>(run.heads.size())}, {"analysed", 0}, {"failed", 0}};
   for (const char* group : kHeadGroups)
@@ -161,7 +161,7 @@ Json head_counts(const AnalysisRun& run) {
   return json;
 }
 
-std::string summary_key(const AnalysisOption& option) {
+std::string option_json_key(const AnalysisOption& option) {
   static const std::map<std::string_view, std::string> kOtherNames = {
       {"separate_pca", "separate_components"},
       {"high", "taxonomy_high"},
@@ -171,7 +171,7 @@ std::string summary_key(const AnalysisOption& option) {
   return found == kOtherNames.end() ? std::string(option.name) : found->second;
 }
 
-// Shortens absolute paths to their last folder, because summaries are shared with others.
+// Shortens absolute paths to their last component, because users share summaries.
 Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
     return short_name(json.get<std::string>());
@@ -194,8 +194,8 @@ bool is_within_chance(const HeadReport& head) {
 std::vector<std::string> make_summary_warnings(const AnalysisRun& run) {
   std::int64_t analysed = 0;
   std::int64_t within_chance = 0;
-  std::vector<std::int64_t> few_rows;  // rows of the heads with few rows
-  int dim = 0;                         // the largest of these heads
+  std::vector<std::int64_t> few_rows;  // numbers of rows of the heads with few rows
+  int dim = 0;                         // largest dimension of these heads
   double by_chance = 0;                // the largest position_r_null of these heads
   for (const auto& head : run.heads) {
     if (!head.error.empty()) continue;
@@ -284,7 +284,7 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
                       option.group == OptionGroup::statistics || option.kind == OptionKind::text ||
                       option.name == "partial";
     if (option.name == "label" || (rare && value == option.fallback)) continue;
-    const auto key = summary_key(option);
+    const auto key = option_json_key(option);
     Json& entry = json[key];
     if (option.kind == OptionKind::text)
       entry = short_name(std::get<std::string>(value));
@@ -299,7 +299,7 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
 std::string analysis_of_option(const std::string& key) {
   constexpr const char* kNames[] = {"", "", "pca", "rotation", "plasticity", "geometry", ""};
   for (const auto& option : analysis_options())
-    if (summary_key(option) == key && key != "keys")
+    if (option_json_key(option) == key && key != "keys")
       return kNames[static_cast<std::size_t>(option.group)];
   return "plasticity";
 }
@@ -314,19 +314,19 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                                                       : shorten_paths_in_json(parse_json(
                                                             run.state, layout::kStateFile))},
                   {"versions", {{"qkscope", version_string()}}},
-                  {"counts", head_counts(run)},
+                  {"counts", head_counts_json(run)},
                   {"options", analyze_options_to_json(options)},
                   {"texts", run.texts},
                   {"warnings", run.warnings},
                   {"notes", run.notes},
                   {"undefined", undefined}};
   for (const auto& analysis : kAnalyses)
-    if (options.*analysis.wanted) summary[analysis.name] = measure_means(run, analysis.measures());
+    if (options.*analysis.wanted) summary[analysis.name] = measures_json(run, analysis.measures());
   if (options.pca) {
-    summary["taxonomy"] = class_counts(run, ClassCriterion::first_component, options.taxonomy);
-    summary["taxonomy_axis"] = class_counts(run, ClassCriterion::drift_axis, options.taxonomy);
+    summary["taxonomy"] = class_counts_json(run, ClassCriterion::first_component, options.taxonomy);
+    summary["taxonomy_axis"] = class_counts_json(run, ClassCriterion::drift_axis, options.taxonomy);
   }
-  if (options.plasticity) summary["profile"] = profile_summary(run, options);
+  if (options.plasticity) summary["profile"] = profile_json(run, options);
   return summary;
 }
 

@@ -37,7 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 using results_layout::kSummaryFile;
 
-bool runs_analysis(const Json& options, const std::string& analysis) {
+bool has_analysis(const Json& options, const std::string& analysis) {
   return std::ranges::count(options.at("analyses"), Json(analysis)) > 0;
 }
 
@@ -55,7 +55,7 @@ void compare_options(const Json& there, const Json& here, std::vector<std::strin
   for (const auto& [key, value] : all.items()) {
     const auto analysis = analysis_of_option(key);
     const bool compared =
-        analysis.empty() || (runs_analysis(there, analysis) && runs_analysis(here, analysis));
+        analysis.empty() || (has_analysis(there, analysis) && has_analysis(here, analysis));
     if (key != "analyses" && compared)
       add_difference(key, there.value(key, Json()), here.value(key, Json()), differences);
   }
@@ -93,7 +93,7 @@ void check_same_results(const std::string& folder, const Json& there, const Anal
 }
 
 // Returns the file names of the result tables in the folder.
-std::vector<std::string> table_files(const std::string& folder) {
+std::vector<std::string> table_file_names(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& [table, schema] : result_table_schemas())
     for (const char* ending : {".csv", ".parquet"})
@@ -127,7 +127,7 @@ class StagedTables {
 
   std::string path() const { return target_ + "/" + kStaging; }
 
-  // Afterwards the folder has no summary until the caller writes it.
+  // Replaces the result tables and deletes the folder's summary; the caller writes a new one.
   void move_into_place() const {
     remove_summary_file(target_);
     const OpenFolder to(target_);
@@ -162,7 +162,7 @@ std::vector<MeanError> merge_errors(const std::string& folder,
   return merged;
 }
 
-// Copies scatter coordinates that this run skipped from an earlier run over the same rows.
+// Fills in scatter coordinates that this run skipped, from an earlier run over the same rows.
 Table merge_scatter(const std::string& folder, const Table& table) {
   const auto file = folder + "/head_scatter.parquet";
   if (!path_exists(file)) return table;
@@ -190,7 +190,7 @@ void merge_tables(const std::string& folder, const AnalysisRun& run, ResultTable
   }
 }
 
-// Adds the sections and options of analyses that ran only in the earlier run.
+// Copies sections and options of analyses that ran only in the earlier run to `summary`.
 void merge_summary(const Json& earlier, Json& summary) {
   if (earlier.is_null()) return;
   for (const auto& [key, value] : earlier.items())
@@ -204,13 +204,13 @@ void merge_summary(const Json& earlier, Json& summary) {
   const Json& earlier_options = earlier.at("options");
   for (const auto& [key, value] : earlier_options.items()) {
     const auto analysis = analysis_of_option(key);
-    if (!analysis.empty() && key != "analyses" && !runs_analysis(options, analysis))
+    if (!analysis.empty() && key != "analyses" && !has_analysis(options, analysis))
       options[key] = value;
   }
   const Json now = options;
   options["analyses"] = Json::array();
   for (const auto& analysis : kAnalyses)
-    if (runs_analysis(now, analysis.name) || runs_analysis(earlier_options, analysis.name))
+    if (has_analysis(now, analysis.name) || has_analysis(earlier_options, analysis.name))
       options["analyses"].push_back(analysis.name);
 }
 
@@ -283,14 +283,14 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     merge_summary(earlier, summary);
     if (earlier.is_null()) {  // tables of an interrupted run or of other options must not remain
       remove_summary_file(folder);
-      // Statistics have tables of their own with some of the same names.
+      // Keep the tables of a statistics folder, which have some of the same names.
       if (!is_statistics_folder(folder))
-        for (const auto& name : table_files(folder)) fs::remove(folder + "/" + name);
+        for (const auto& name : table_file_names(folder)) fs::remove(folder + "/" + name);
     }
     staged.move_into_place();
-    summary["files"] = to_json(list_files(folder, table_files(folder)));
+    summary["files"] = to_json(list_files(folder, table_file_names(folder)));
     const double write_seconds = seconds_since(begun);
-    // The only output file that differs between repeated runs.
+    // timings.json is the only output file that differs between repeated runs.
     const Json timings = {
         {"finished", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
         {"threads", thread_count()},
@@ -314,7 +314,7 @@ void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
       if (head.error.empty()) continue;
       ++failed;
       if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
-      // Without the path of the head's file, the text is equal for heads with the same reason.
+      // Drop the file path, so that heads that failed for the same reason have equal messages.
       const auto end_of_path = head.error.find(".parquet: ");
       by_reason[end_of_path == std::string::npos ? head.error : head.error.substr(end_of_path)]
           .push_back(&head);

@@ -16,8 +16,8 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kQueryBlock = 64;       // least queries per task
-constexpr std::int64_t kKeysPerProduct = 512;  // keys per product
+constexpr std::int64_t kQueryBlock = 64;       // minimum number of queries per task
+constexpr std::int64_t kKeysPerProduct = 512;  // keys per matrix product
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
 struct CellSums {
@@ -25,11 +25,11 @@ struct CellSums {
   float largest = 0;
 };
 
-// Sums the attention of one query to keys [begin, begin + p.size()) over cells of 2^level keys.
-// Cell 0 starts at key `origin`. Calls add(cell, sums) for each cell.
+// Computes the sum and maximum of `p`, the attention to keys [begin, begin + p.size()), per cell of
+// 2^level keys. Cell 0 starts at key `origin`. Calls add(cell, sums) for each cell.
 template <typename Add>
-void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t origin, int level,
-                  Add add) {
+void reduce_by_cell(std::span<const float> p, std::int64_t begin, std::int64_t origin, int level,
+                    Add add) {
   const auto end = begin + std::ssize(p);
   for (auto key = begin; key < end;) {
     const auto cell = (key - origin) >> level;
@@ -45,7 +45,7 @@ void add_to_cells(std::span<const float> p, std::int64_t begin, std::int64_t ori
   }
 }
 
-// Returns the entropy in nats and the mean distance to the query, which is the last key.
+// Returns the entropy in nats and the mean distance from the query, which is at the last position.
 std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
   double entropy = 0;
   double distance = 0;
@@ -74,7 +74,7 @@ HeadAttention::HeadAttention(QueryKeyStore& store, std::int64_t layer, std::int6
   query_block_ = std::max(kQueryBlock, std::int64_t{1} << base_level_);
 }
 
-HeadVectors HeadAttention::load() {
+HeadVectors HeadAttention::load_vectors() {
   auto vectors = store_.head(layer_, head_);
   q_ = vectors.q;
   k_ = vectors.k;
@@ -82,7 +82,7 @@ HeadVectors HeadAttention::load() {
 }
 
 AttentionRow HeadAttention::row(std::int64_t query) {
-  const auto vectors = load();
+  const auto vectors = load_vectors();
   const auto d = store_.config().d_head;
   const auto bytes = [](const float* x) { return reinterpret_cast<const std::byte*>(x); };
   const Sequence sequence{.length = query + 1};
@@ -102,16 +102,16 @@ AttentionRow HeadAttention::row(std::int64_t query) {
   row.first_key = first_visible_key(query, window_, chunk_);
   row.scores.assign(scores.data<float>() + row.first_key, scores.data<float>() + query + 1);
   row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
-  // From the largest entry, for accuracy.
+  // Compute the log-sum-exp from the largest entry of the pattern, for accuracy.
   const auto best = as_index(std::ranges::max_element(row.pattern) - row.pattern.begin());
   row.log_sum_exp = row.scores[best] - std::log(row.pattern[best]);
   row.first_token = row.first_key == 0 ? row.pattern[0] : 0.0;
   std::tie(row.entropy, row.distance) = entropy_and_distance(row.pattern);
-  add_frequencies(query, row);
+  add_frequency_scores(query, row);
   return row;
 }
 
-void HeadAttention::add_frequencies(std::int64_t query, AttentionRow& row) const {
+void HeadAttention::add_frequency_scores(std::int64_t query, AttentionRow& row) const {
   const auto* rope = store_.config().rope(layer_);
   if (rope == nullptr) return;
   const auto d = store_.config().d_head;
@@ -147,10 +147,10 @@ void HeadAttention::pack_key_values() {
   });
 }
 
-// out: scores, shape (queries, end - begin + 1); the last column is not written. `begin` must be a
-// multiple of the number of columns in a gemm tile.
-void HeadAttention::scores(const Queries& queries, std::int64_t begin, std::int64_t end,
-                           float* out) const {
+// `out`: scores, shape (queries, end - begin + 1); the last column is left unwritten. `begin` must
+// be a multiple of the number of columns in a gemm tile.
+void HeadAttention::compute_scores(const QueryRange& queries, std::int64_t begin, std::int64_t end,
+                                   float* out) const {
   const auto d = store_.config().d_head;
   const auto stride = end - begin + 1;
   const auto block = gemm::round_up(kKeysPerProduct, gemm::tile_shape().columns);
@@ -187,14 +187,14 @@ KeyRange HeadAttention::scores_to_attention(std::int64_t query, float* row, std:
   return seen;
 }
 
-void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
+void HeadAttention::visit_rows(const QueryRange& queries, std::int64_t begin, std::int64_t end,
                                const RowVisitor& visit) {
   pack_key_values();
   const auto columns = gemm::tile_shape().columns;
   parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
     const auto skipped = block * query_block_;
-    const Queries part{queries.at(skipped), queries.step,
-                       std::min(query_block_, queries.count - skipped)};
+    const QueryRange part{queries.at(skipped), queries.step,
+                          std::min(query_block_, queries.count - skipped)};
     bool known = true;
     for (std::int64_t i = 0; i < part.count; ++i)
       known = known && !std::isnan(log_sum_exp_[as_index(part.at(i))]);
@@ -205,7 +205,7 @@ void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::
     if (origin >= high) return;
     thread_local std::vector<float> matrix;
     matrix.resize(as_index(part.count * (high - origin + 1)));
-    scores(part, origin, high, matrix.data());
+    compute_scores(part, origin, high, matrix.data());
     for (std::int64_t i = 0; i < part.count; ++i) {
       float* row = matrix.data() + i * (high - origin + 1);
       const auto seen = scores_to_attention(part.at(i), row, origin, {begin, end});
@@ -216,12 +216,12 @@ void HeadAttention::visit_keys(const Queries& queries, std::int64_t begin, std::
 }
 
 HeadStatistics HeadAttention::statistics(std::int64_t samples) {
-  const auto vectors = load();
+  const auto vectors = load_vectors();
   const auto count = std::min(samples, rows());
   const auto step = rows() / count;
-  const Queries queries{step - 1, step, count};
+  const QueryRange queries{step - 1, step, count};
   std::vector<HeadStatistics> each(as_index(count));
-  visit_keys(queries, 0, rows(), [&](std::int64_t i, std::span<const float> p, auto range) {
+  visit_rows(queries, 0, rows(), [&](std::int64_t i, std::span<const float> p, auto range) {
     const auto [entropy, distance] = entropy_and_distance(p);
     each[as_index(i)] = {{static_cast<float>(entropy), range.first == 0 ? p.front() : 0.0f,
                           p.size() > 1 ? p[p.size() - 2] : 0.0f, p.back(),
@@ -237,9 +237,9 @@ HeadStatistics HeadAttention::statistics(std::int64_t samples) {
 }
 
 double HeadAttention::extend_overview(double seconds) {
-  const auto vectors = load();
+  const auto vectors = load_vectors();
   if (largest_.empty()) {
-    largest_.resize(as_index(cells_at(base_level_) * cells_at(base_level_)));
+    largest_.resize(as_index(cells_per_side(base_level_) * cells_per_side(base_level_)));
     sum_.resize(largest_.size());
   }
   const auto start = Clock::now();
@@ -248,13 +248,13 @@ double HeadAttention::extend_overview(double seconds) {
     const auto first = overview_rows_;
     const auto count = std::min(batch, rows() - first);
     const auto add_block = [&](std::int64_t i, std::span<const float> p, auto range) {
-      const auto cell_row = ((first + i) >> base_level_) * cells_at(base_level_);
-      add_to_cells(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
+      const auto cell_row = ((first + i) >> base_level_) * cells_per_side(base_level_);
+      reduce_by_cell(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
         accumulate_in_cell(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
         accumulate_in_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
       });
     };
-    visit_keys({first, 1, count}, 0, rows(), add_block);
+    visit_rows({first, 1, count}, 0, rows(), add_block);
     overview_rows_ += count;
     if (seconds_since(start) > seconds) break;
   }
@@ -266,19 +266,19 @@ Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellV
   const auto first_key = (column * kTileCells) << level;
   if (first_query >= rows() || first_key >= rows() || column > row)
     return {std::vector<float>(as_index(kTileCells * kTileCells))};
-  const auto vectors = load();
-  if (level < base_level_) return computed_tile(level, row, column, value, false);
+  const auto vectors = load_vectors();
+  if (level < base_level_) return compute_tile(level, row, column, value, false);
   const auto end_query = std::min(rows(), first_query + (kTileCells << level));
-  if (overview_rows_ < end_query) return computed_tile(level, row, column, value, true);
-  return {overview(level, row * kTileCells, column * kTileCells, kTileCells, value)};
+  if (overview_rows_ < end_query) return compute_tile(level, row, column, value, true);
+  return {overview_cells(level, row * kTileCells, column * kTileCells, kTileCells, value)};
 }
 
-std::vector<float> HeadAttention::overview(int level, std::int64_t row, std::int64_t column,
-                                           std::int64_t side, CellValue value) const {
+std::vector<float> HeadAttention::overview_cells(int level, std::int64_t row, std::int64_t column,
+                                                 std::int64_t side, CellValue value) const {
   std::vector<float> cells(as_index(side * side));
   const auto shift = level - base_level_;
   const auto& base = value == CellValue::largest ? largest_ : sum_;
-  const auto base_side = cells_at(base_level_);
+  const auto base_side = cells_per_side(base_level_);
   for (auto i = row << shift; i < std::min(base_side, (row + side) << shift); ++i)
     for (auto j = column << shift; j < std::min(base_side, (column + side) << shift); ++j)
       accumulate_in_cell(cells[as_index(((i >> shift) - row) * side + (j >> shift) - column)],
@@ -286,8 +286,8 @@ std::vector<float> HeadAttention::overview(int level, std::int64_t row, std::int
   return cells;
 }
 
-Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
-                                  bool preview) {
+Tile HeadAttention::compute_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
+                                 bool preview) {
   Tile tile{std::vector<float>(as_index(kTileCells * kTileCells)), !preview};
   const auto first_query = (row * kTileCells) << level;
   const auto first_key = (column * kTileCells) << level;
@@ -295,17 +295,17 @@ Tile HeadAttention::computed_tile(int level, std::int64_t row, std::int64_t colu
   // A preview uses the middle query of each row of cells in place of all its queries.
   const auto first = preview ? std::min(first_query + width / 2, rows() - 1) : first_query;
   const auto step = preview ? width : 1;
-  const Queries queries{first, step,
-                        std::min((kTileCells << level) / step, (rows() - 1 - first) / step + 1)};
+  const QueryRange queries{first, step,
+                           std::min((kTileCells << level) / step, (rows() - 1 - first) / step + 1)};
   const float factor = preview && value == CellValue::sum ? static_cast<float>(width) : 1.0f;
-  visit_keys(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
+  visit_rows(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
              [&](std::int64_t i, std::span<const float> p, auto range) {
                float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
-               add_to_cells(p, range.first, first_key, level,
-                            [&](std::int64_t cell, const CellSums& sums) {
-                              const float x = value == CellValue::sum ? sums.sum : sums.largest;
-                              accumulate_in_cell(cells[cell], factor * x, value);
-                            });
+               reduce_by_cell(p, range.first, first_key, level,
+                              [&](std::int64_t cell, const CellSums& sums) {
+                                const float x = value == CellValue::sum ? sums.sum : sums.largest;
+                                accumulate_in_cell(cells[cell], factor * x, value);
+                              });
              });
   return tile;
 }

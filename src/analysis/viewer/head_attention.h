@@ -23,7 +23,7 @@ namespace qkscope {
 
 // A small cache with least-recently-used (LRU) eviction.
 template <typename Key, typename Value>
-class RecentCache {
+class LruCache {
  public:
   // Returns the value and marks it as used; null if it is not in the cache.
   Value* find(const Key& key) {
@@ -45,28 +45,27 @@ class RecentCache {
   std::list<Entry> entries_;  // the least recently used first
 };
 
-// Plan of what stays in host memory, made before the forward pass.
+// Which queries, keys and residual streams stay in host memory; set before the forward pass.
 struct QueryKeyPlan {
   DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
   std::int64_t layers = 0;          // layers with attention over the text
   std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
-  std::int64_t snapshot_step = 0;   // layers between snapshots of the residual stream;
-                                    // 0: no snapshots, because q and k of all layers are kept
+  std::int64_t snapshot_step = 0;   // layers between residual snapshots; 0 if all layers are kept
   std::int64_t layer_bytes = 0;     // q and k of one layer
   std::int64_t residual_bytes = 0;  // residual stream before one layer
   std::int64_t pass_bytes = 0;      // host activations of the pass
 
   bool recomputes() const { return snapshot_step > 0; }
-  std::int64_t snapshots() const;  // kept residual streams
+  std::int64_t snapshots() const;  // number of residual streams kept
   std::int64_t bytes() const;      // host memory of the run, activations of the pass included
 };
 
-// Chooses what to keep in `memory` bytes: all layers, or two layers and as many residual snapshots
-// as fit. Throws a bad-input error if two layers and one snapshot do not fit.
+// Plans the use of `memory` bytes: q and k of all layers, or of two layers plus as many residual
+// snapshots as fit. Throws a bad-input error if two layers and one snapshot do not fit.
 QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
                              std::int64_t rows, std::int64_t memory);
 
-// Returns a sentence for the user: what is kept, how much memory it takes, what is recomputed.
+// Returns a sentence for the user: what stays in memory, its size, and what is recomputed.
 std::string describe_plan(const QueryKeyPlan& plan);
 
 // Queries and keys of one layer after RoPE, in the plan's dtype.
@@ -82,7 +81,7 @@ struct HeadVectors {
   std::shared_ptr<const void> memory;
 };
 
-// Not thread-safe: the caller must hold the lock of the compute queue.
+// Queries and keys of one text, kept or recomputed by layer. Not thread-safe: callers need a lock.
 class QueryKeyStore {
  public:
   // Runs the forward pass, then releases `model` unless the plan recomputes layers.
@@ -103,7 +102,7 @@ class QueryKeyStore {
   class LayerRecorder;
 
   std::shared_ptr<const LayerVectors> layer(std::int64_t layer);
-  void run(Observer& observer, std::int64_t first_layer) const;
+  void run_pass(Observer& observer, std::int64_t first_layer) const;
 
   std::shared_ptr<const Model> model_;
   ModelConfig config_;
@@ -111,9 +110,9 @@ class QueryKeyStore {
   QueryKeyPlan plan_;
   std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
   std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
-  RecentCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
+  LruCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
   // Cache of q and k (rows, d_head) converted from 16 bits to float32, by (layer, head).
-  RecentCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
+  LruCache<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<const LayerVectors>> widened_;
 };
 
 // Attention of one query. Scores and pattern are bit-identical to `qkscope trace` on the CPU.
@@ -151,9 +150,9 @@ struct Tile {
   bool exact = true;         // false: a preview from one query per row of cells
 };
 inline constexpr std::int64_t kTileCells = 256;
-inline constexpr std::int64_t kOverviewCells = 2048;  // most cells per side of an overview
+inline constexpr std::int64_t kOverviewCells = 2048;  // maximum number of cells per side
 
-// Bytes used by one head with an overview: packed keys, log-sum-exp and cells.
+// Bytes used by one HeadAttention with an overview: packed keys, log-sum-exp and cells.
 constexpr std::int64_t head_attention_bytes(std::int64_t rows, std::int64_t d_head) {
   return 4 * (rows * (d_head + 1) + 2 * kOverviewCells * kOverviewCells);
 }
@@ -168,20 +167,20 @@ class HeadAttention {
   AttentionRow row(std::int64_t query);
   HeadStatistics statistics(std::int64_t samples);  // over evenly spaced queries
 
-  // Returns tile (row, column) of a zoom level. From base_level() on, tiles come from the overview
-  // and are previews until extend_overview() has reached the end; finer tiles are always exact.
+  // Returns tile (row, column) of a zoom level. Tiles from base_level() on come from the overview
+  // and are previews until extend_overview() is complete; finer tiles are always exact.
   Tile tile(int level, std::int64_t row, std::int64_t column, CellValue value);
-  // Continues the overview for about `seconds`. Returns the fraction of the text that is done.
+  // Computes the overview for about `seconds` more. Returns the fraction of the text that is done.
   double extend_overview(double seconds);
   int base_level() const { return base_level_; }
-  std::int64_t cells_at(int level) const { return ((rows() - 1) >> level) + 1; }  // per side
+  std::int64_t cells_per_side(int level) const { return ((rows() - 1) >> level) + 1; }
   // Returns (side, side) overview cells starting at cell (row, column); level >= base_level().
-  std::vector<float> overview(int level, std::int64_t row, std::int64_t column, std::int64_t side,
-                              CellValue value) const;
+  std::vector<float> overview_cells(int level, std::int64_t row, std::int64_t column,
+                                    std::int64_t side, CellValue value) const;
 
  private:
-  // Queries first, first + step, ...
-  struct Queries {
+  // The `count` queries first, first + step, ...
+  struct QueryRange {
     std::int64_t first;
     std::int64_t step;
     std::int64_t count;
@@ -191,21 +190,23 @@ class HeadAttention {
   using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
 
   std::int64_t rows() const { return store_.rows(); }
-  // Points q_ and k_ to the vectors, which stay valid while the returned object exists.
-  [[nodiscard]] HeadVectors load();
+  // Sets q_ and k_ to the head's vectors, which stay valid while the returned object exists.
+  [[nodiscard]] HeadVectors load_vectors();
   void pack_key_values();
-  void scores(const Queries& queries, std::int64_t begin, std::int64_t end, float* out) const;
-  // Replaces the scores of a query with its attention to the visible keys in `keys`; returns their
-  // range. `row` starts at key `origin`, the first visible key unless the log-sum-exp is known.
+  void compute_scores(const QueryRange& queries, std::int64_t begin, std::int64_t end,
+                      float* out) const;
+  // Replaces the scores of a query with its attention to the visible keys in `keys`; returns the
+  // range of these keys. `row` starts at key `origin`, the first visible key unless the log-sum-exp
+  // is known.
   KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
   // Calls `visit` with the attention of each query to keys [begin, end). Computes a row over all
   // keys if the query has no stored log-sum-exp.
-  void visit_keys(const Queries& queries, std::int64_t begin, std::int64_t end,
+  void visit_rows(const QueryRange& queries, std::int64_t begin, std::int64_t end,
                   const RowVisitor& visit);
-  void add_frequencies(std::int64_t query, AttentionRow& row) const;
-  // Computes a tile from scores; `preview` uses only one query per row of cells.
-  Tile computed_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
-                     bool preview);
+  void add_frequency_scores(std::int64_t query, AttentionRow& row) const;
+  // Computes a tile from q and k; a `preview` uses only one query per row of cells.
+  Tile compute_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
+                    bool preview);
 
   QueryKeyStore& store_;
   std::int64_t layer_;

@@ -60,7 +60,7 @@ Tensor convert_rows_to_float32(ConstTensorView x) {
 }
 
 // Widens head `head` of a (heads, rows, d) tensor to float32 (rows, d).
-Tensor widen_head(const Tensor& heads, std::int64_t head) {
+Tensor head_to_float32(const Tensor& heads, std::int64_t head) {
   return convert_rows_to_float32(
       heads.view().rows(head, head + 1).reshaped({heads.dim(1), heads.dim(2)}));
 }
@@ -175,14 +175,14 @@ QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const
     : model_(std::move(model)), config_(model_->config()), plan_(plan) {
   batch_.add(ids);
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
-  // Keep the last layers, which are viewed more often: all layers cost the same to recompute.
+  // Keep the last layers: users view them more often, and all layers cost the same to recompute.
   LayerRecorder keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
-  run(keeper, 0);
+  run_pass(keeper, 0);
   keeper.finish();
   if (!plan_.recomputes()) model_.reset();
 }
 
-void QueryKeyStore::run(Observer& observer, std::int64_t first_layer) const {
+void QueryKeyStore::run_pass(Observer& observer, std::int64_t first_layer) const {
   if (first_layer == 0) return model_->run(batch_, observer);
   Batch positions;
   positions.add_positions(rows());
@@ -200,7 +200,7 @@ std::shared_ptr<const LayerVectors> QueryKeyStore::layer(std::int64_t layer) {
   layers_.make_room(as_index(plan_.kept_layers));
   LayerRecorder keeper(*this, layer, layer + 1, false, true);
   const auto after = snapshots_.upper_bound(layer);
-  run(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
+  run_pass(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
   return *layers_.find(layer);
 }
 
@@ -216,7 +216,7 @@ HeadVectors QueryKeyStore::head(std::int64_t layer_number, std::int64_t head) {
   if (found == nullptr) {
     const auto vectors = layer(layer_number);
     widened_.make_room(kWidenedHeads);
-    LayerVectors wide{widen_head(vectors->q, head), widen_head(vectors->k, kv_head)};
+    LayerVectors wide{head_to_float32(vectors->q, head), head_to_float32(vectors->k, kv_head)};
     found = &widened_.add({layer_number, head}, std::make_shared<LayerVectors>(std::move(wide)));
   }
   return {(*found)->q.data<float>(), (*found)->k.data<float>(), *found};

@@ -38,7 +38,7 @@ bool is_same_secret(std::string_view a, std::string_view b) {
 }
 
 // Removes the port from a Host header: "localhost:8000" and "[::1]:8000".
-std::string host_name(const std::string& host) {
+std::string host_without_port(const std::string& host) {
   const auto colon = host.rfind(':');
   const auto bracket = host.rfind(']');
   if (colon == std::string::npos || (bracket != std::string::npos && bracket > colon)) return host;
@@ -49,7 +49,7 @@ bool is_loopback(const std::string& name) {
   return name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == "::1";
 }
 
-// Reads a whole number of a query string.
+// Reads an integer parameter of the URL.
 std::int64_t read_integer_parameter(const httplib::Request& request, const char* name) {
   const auto text = request.get_param_value(name);
   const auto value = parse_number<std::int64_t>(text);
@@ -62,7 +62,7 @@ void answer_with_error(httplib::Response& response, int status, const char* text
   response.set_content(text, "text/plain");
 }
 
-HeadOfRun run_head(const httplib::Request& request) {
+HeadOfRun parse_head(const httplib::Request& request) {
   const auto run = read_integer_parameter(request, "run");
   if (run < 0) bad_input("run {}: expected a number from 0", run);
   return {static_cast<std::size_t>(run), read_integer_parameter(request, "layer"),
@@ -73,7 +73,7 @@ class HttpServer : public ViewerServer {
  public:
   HttpServer(ViewerSession& session, const ViewerServerOptions& options)
       : session_(session), options_(options), token_(random_token()) {
-    set_up();
+    configure_server();
     const auto& [host, port, ancestors] = options_;
     const auto bound = port == 0 ? server_.bind_to_any_port(host.c_str())
                        : server_.bind_to_port(host.c_str(), port) ? port
@@ -95,12 +95,12 @@ class HttpServer : public ViewerServer {
   // Ports are not compared, because `ssh -L` changes them.
   bool is_allowed(const httplib::Request& request) const {
     const auto host = request.get_header_value("Host");
-    if (is_loopback(options_.host) && !is_loopback(host_name(host))) return false;
+    if (is_loopback(options_.host) && !is_loopback(host_without_port(host))) return false;
     const auto origin = request.get_header_value("Origin");
     return origin.empty() || origin == "http://" + host;
   }
 
-  void set_up() {
+  void configure_server() {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_.set_payload_max_length(kLargestRequestBody);
     server_.set_read_timeout(5);
@@ -117,11 +117,11 @@ class HttpServer : public ViewerServer {
          {"Cross-Origin-Resource-Policy", "same-origin"},
          {"Cache-Control", "no-store"}});
     server_.Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
-      answer(request, response);
+      answer_request(request, response);
     });
   }
 
-  void answer(const httplib::Request& request, httplib::Response& response) {
+  void answer_request(const httplib::Request& request, httplib::Response& response) {
     if (!is_allowed(request))
       return answer_with_error(response, 403, "This Host or Origin may not use the viewer.\n");
     const std::string_view path = request.path;
@@ -169,17 +169,17 @@ class HttpServer : public ViewerServer {
       return read_integer_parameter(request, parameter);
     };
     if (name == "info") return json(session_.info());
-    if (name == "row") return binary(session_.row_bytes(run_head(request), number("query")));
+    if (name == "row") return binary(session_.row_bytes(parse_head(request), number("query")));
     if (name == "statistics")
-      return binary(session_.statistics_bytes(run_head(request).run, number("layer")));
+      return binary(session_.statistics_bytes(parse_head(request).run, number("layer")));
     if (name == "tile")
       return binary(session_.tile_bytes(
-          run_head(request), static_cast<int>(std::clamp<std::int64_t>(number("level"), -1, 64)),
+          parse_head(request), static_cast<int>(std::clamp<std::int64_t>(number("level"), -1, 64)),
           number("row"), number("column"),
           number("sum") != 0 ? CellValue::sum : CellValue::largest));
     if (name == "overview")
       return json(
-          {{"done", session_.attention(run_head(request)).extend_overview(kOverviewSeconds)}});
+          {{"done", session_.attention(parse_head(request)).extend_overview(kOverviewSeconds)}});
     if (name == "attribution")
       return json(session_.attribution(number("layer"), number("head"), number("query")));
     answer_with_error(response, 404, "Not found.\n");

@@ -1,4 +1,4 @@
-// Stands for viewer_server.cpp in builds without cpp-httplib.
+// Replaces viewer_server.cpp in builds without cpp-httplib: starting the server is an error.
 #include "analysis/viewer/viewer_session.h"
 #include "base/core/error.h"
 

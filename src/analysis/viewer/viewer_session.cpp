@@ -36,7 +36,7 @@ constexpr std::size_t kCachedHeads = 4;          // heads side by side on the pa
 constexpr std::int64_t kStatisticsQueries = 64;  // sampled queries of the statistics of a head
 
 // Returns three quarters of the memory that is available without swapping.
-std::int64_t default_memory() {
+std::int64_t default_memory_bytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("MemAvailable:"))
@@ -52,9 +52,9 @@ std::vector<std::string> token_texts(const std::string& folder, std::span<const 
   return project(ids, [&](const std::int32_t& id) { return tokenizer.decode({&id, 1}); });
 }
 
-// Returns the bytes of all values, one array after the other.
+// Concatenates the raw bytes of several arrays.
 template <typename... Values>
-std::string bytes_of(const std::vector<Values>&... arrays) {
+std::string concatenate_bytes(const std::vector<Values>&... arrays) {
   std::string bytes;
   (bytes.append(reinterpret_cast<const char*>(arrays.data()), arrays.size() * sizeof(Values)), ...);
   return bytes;
@@ -62,27 +62,27 @@ std::string bytes_of(const std::vector<Values>&... arrays) {
 
 constexpr double kOverviewShare = 0.4;      // largest share of the budget that overviews may take
 constexpr std::int64_t kExactKeys = 32;     // keys of a row that are stored without rounding
-constexpr std::int64_t kMostQueries = 512;  // evenly spaced queries, if none are given
+constexpr std::int64_t kMostQueries = 512;  // number of evenly spaced queries, if none are given
 
 // Quantises the logarithm of an attention weight in steps of `step`; code 0 means weight 0.
 template <typename Code>
-Code logarithm_code(double value, double lowest, double step) {
+Code encode_log(double value, double lowest, double step) {
   constexpr double kLargest = std::numeric_limits<Code>::max();
   if (!(value > 0)) return 0;
   return static_cast<Code>(
       std::clamp(std::round((std::log(value) - lowest) / step), 1.0, kLargest));
 }
 
-// Rows store ln p from -32 to 0 in 16-bit codes, with a relative error of at most 0.025 %.
+// Exported rows store ln p from -32 to 0 in 16-bit codes, with a relative error of at most 0.025 %.
 constexpr double kRowLowest = -32.0;
 constexpr double kRowStep = 32.0 / 65535.0;
-// Overview cells store the logarithm from -16 to 9.5 in 8-bit codes, in steps of 10 %.
+// Exported overview cells store the logarithm from -16 to 9.5 in 8-bit codes, in steps of 10 %.
 constexpr double kCellLowest = -16.0;
 constexpr double kCellStep = 0.1;
 
 Json row_json(const AttentionRow& row) {
   const auto codes = project(
-      row.pattern, [](float p) { return logarithm_code<std::uint16_t>(p, kRowLowest, kRowStep); });
+      row.pattern, [](float p) { return encode_log<std::uint16_t>(p, kRowLowest, kRowStep); });
   std::vector<std::uint32_t> order(row.pattern.size());
   std::iota(order.begin(), order.end(), 0u);
   const auto exact = std::min(kExactKeys, std::ssize(order));
@@ -104,15 +104,15 @@ Json row_json(const AttentionRow& row) {
 // Encodes a downsampled attention matrix with at most `most` cells per side as base64.
 Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t most) {
   int level = attention.base_level();
-  while (attention.cells_at(level) > most) ++level;
-  const auto side = attention.cells_at(level);
+  while (attention.cells_per_side(level) > most) ++level;
+  const auto side = attention.cells_per_side(level);
   std::vector<std::uint8_t> codes;
-  for (const float x : attention.overview(level, 0, 0, side, value))
-    codes.push_back(logarithm_code<std::uint8_t>(x, kCellLowest, kCellStep));
+  for (const float x : attention.overview_cells(level, 0, 0, side, value))
+    codes.push_back(encode_log<std::uint8_t>(x, kCellLowest, kCellStep));
   return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
 }
 
-// Returns at most `most` evenly spaced queries. Keeps `shown` if `queries` contains it.
+// Returns at most `most` evenly spaced elements of `queries`; keeps `shown` if it is one of them.
 std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
                                                 std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);
@@ -135,7 +135,7 @@ class PageExport {
 
   std::string page() {
     add_statistics();
-    check_size("the text");
+    check_page_size("the text");
     add_overviews();
     add_rows();
     return page_so_far();
@@ -149,12 +149,13 @@ class PageExport {
                                                             {"script", embedded::viewer_script}});
   }
 
-  std::int64_t size() const { return std::ssize(page_so_far()); }
+  std::int64_t page_bytes() const { return std::ssize(page_so_far()); }
 
-  void check_size(const char* what) const {
-    if (size() > options_.budget)
+  void check_page_size(const char* what) const {
+    if (page_bytes() > options_.budget)
       bad_input("--budget {}: {} alone needs {}; give a larger budget or a shorter text",
-                format_bytes(as_index(options_.budget)), what, format_bytes(as_index(size())));
+                format_bytes(as_index(options_.budget)), what,
+                format_bytes(as_index(page_bytes())));
   }
 
   void add_statistics() {
@@ -173,7 +174,7 @@ class PageExport {
   }
 
   void add_overviews() {
-    const auto room = kOverviewShare * static_cast<double>(options_.budget - size()) /
+    const auto room = kOverviewShare * static_cast<double>(options_.budget - page_bytes()) /
                       static_cast<double>(2 * heads_.size());
     auto most = kOverviewCells;
     while (most > kTileCells / 4 && 4.0 / 3.0 * static_cast<double>(most * most) > room) most /= 2;
@@ -187,7 +188,7 @@ class PageExport {
       overviews.back()["sum"] = overview_json(attention, CellValue::sum, most);
     }
     data_["stored"]["overviews"] = std::move(overviews);
-    check_size("the text with the smallest matrix");
+    check_page_size("the text with the smallest matrix");
   }
 
   void add_rows() {
@@ -199,10 +200,10 @@ class PageExport {
       std::iota(wanted.begin(), wanted.end(), 0);
       wanted = evenly_spaced_queries(wanted, kMostQueries, shown);
     }
-    // The last row is the longest, so its size is an upper bound for every row.
+    // The last query sees the most keys, so the size of its row is an upper bound for every row.
     const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
-    const auto most = (options_.budget - size()) / (row_bytes * std::ssize(heads_));
-    if (most < 1) check_size("the text with one row of each head");
+    const auto most = (options_.budget - page_bytes()) / (row_bytes * std::ssize(heads_));
+    if (most < 1) check_page_size("the text with one row of each head");
     const auto queries = evenly_spaced_queries(wanted, std::max<std::int64_t>(1, most), shown);
     Json stored = Json::array();
     for (const auto& head : heads_) {
@@ -238,7 +239,7 @@ ViewerSession::ViewerSession(ViewerOptions options) : options_(std::move(options
   if (options_.query < 0) options_.query = rows() - 1;
   if (options_.heads.empty()) options_.heads.push_back({});
   run_memory_ =
-      (options_.memory > 0 ? options_.memory : default_memory()) / std::max(1, options_.runs);
+      (options_.memory > 0 ? options_.memory : default_memory_bytes()) / std::max(1, options_.runs);
   if (!options_.results.empty()) read_results();
 }
 
@@ -289,7 +290,7 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                                             std::move(model), options_.ids, plan, options_.quiet)});
 }
 
-QueryKeyStore& ViewerSession::store(const HeadOfRun& head) {
+QueryKeyStore& ViewerSession::query_key_store(const HeadOfRun& head) {
   if (head.run >= runs_.size())
     bad_input("run {}: there are runs 0 to {}", head.run, runs_.size() - 1);
   auto& store = *runs_[head.run].store;
@@ -305,7 +306,7 @@ Json ViewerSession::layers_json() const {
   const auto& config = store.config();
   Json layers = Json::array();
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
-    Json wavelengths = Json::array();  // tokens
+    Json wavelengths = Json::array();  // in tokens
     if (const auto* rope = config.rope(layer))
       for (const float inverse : rope_frequencies(*rope, rows()).inverse)
         wavelengths.push_back(2.0 * std::numbers::pi / inverse);
@@ -344,7 +345,7 @@ Json ViewerSession::info() const {
 }
 
 AttentionRow ViewerSession::row(const HeadOfRun& head, std::int64_t query) {
-  auto& queries_and_keys = store(head);
+  auto& queries_and_keys = query_key_store(head);
   if (query < 0 || query >= rows())
     bad_input("query {}: the text has positions 0 to {}", query, rows() - 1);
   return HeadAttention(queries_and_keys, head.layer, head.head).row(query);
@@ -360,22 +361,22 @@ std::string ViewerSession::row_bytes(const HeadOfRun& head, std::int64_t query) 
                                        found.distance,
                                        static_cast<double>(found.mean_by_frequency.size()),
                                        0.0};
-  return bytes_of(numbers, found.scores, found.pattern, found.attended_by_frequency,
-                  found.mean_by_frequency);
+  return concatenate_bytes(numbers, found.scores, found.pattern, found.attended_by_frequency,
+                           found.mean_by_frequency);
 }
 
 std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer) {
-  auto& queries_and_keys = store({run, layer, 0});
+  auto& queries_and_keys = query_key_store({run, layer, 0});
   std::vector<float> values;
   for (std::int64_t head = 0; head < queries_and_keys.config().n_heads; ++head) {
     const auto found = HeadAttention(queries_and_keys, layer, head).statistics(kStatisticsQueries);
     values.insert(values.end(), std::begin(found.values), std::end(found.values));
   }
-  return bytes_of(values);
+  return concatenate_bytes(values);
 }
 
 HeadAttention& ViewerSession::attention(const HeadOfRun& head) {
-  auto& queries_and_keys = store(head);
+  auto& queries_and_keys = query_key_store(head);
   if (auto* found = cache_.find(head)) return *found;
   cache_.make_room(kCachedHeads);
   return cache_.add(head, HeadAttention(queries_and_keys, head.layer, head.head));
@@ -386,7 +387,7 @@ std::string ViewerSession::tile_bytes(const HeadOfRun& head, int level, std::int
   if (level < 0 || level > 40 || row < 0 || column < 0 || row > rows() || column > rows())
     bad_input("tile {}/{}/{}: outside the matrix", level, row, column);
   const auto tile = attention(head).tile(level, row, column, value);
-  return bytes_of(std::vector<float>{tile.exact ? 1.0f : 0.0f}, tile.cells);
+  return concatenate_bytes(std::vector<float>{tile.exact ? 1.0f : 0.0f}, tile.cells);
 }
 
 Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const {
@@ -404,7 +405,7 @@ Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int6
 struct Viewer::State : ViewerSession {
   using ViewerSession::ViewerSession;
 
-  std::unique_ptr<ViewerServer> server = {};  // ends before the session
+  std::unique_ptr<ViewerServer> server = {};  // destroyed before the session
 };
 
 Viewer::Viewer(ViewerOptions options)

@@ -47,7 +47,7 @@ class ViewerSession {
     std::unique_ptr<QueryKeyStore> store;
   };
 
-  QueryKeyStore& store(const HeadOfRun& head);
+  QueryKeyStore& query_key_store(const HeadOfRun& head);
   Json layers_json() const;
   void read_results();
 
@@ -55,7 +55,7 @@ class ViewerSession {
   std::int64_t run_memory_ = 0;
   std::vector<std::string> texts_;  // (rows) text of each token
   std::vector<Run> runs_;
-  RecentCache<HeadOfRun, HeadAttention> cache_;  // heads with tiles
+  LruCache<HeadOfRun, HeadAttention> cache_;  // heads with tiles
   Json columns_;       // heads of the results folder as the report packs them, or null
   Table attribution_;  // attribution.csv, or empty
 };

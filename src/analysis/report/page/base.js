@@ -1,6 +1,6 @@
 "use strict";
 
-// Helpers of the pages of the report and of the viewer.
+// Helpers shared by the pages of the report and the viewer.
 
 function bytesOf(text) {
   const raw = atob(text);
@@ -20,7 +20,7 @@ function sliceOf(text, first, last) {
   return bytes.subarray(first - 3 * group, last - 3 * group);
 }
 
-// Returns a number with about four digits; missing numbers are empty.
+// Formats a number with about four significant digits; "" for a missing number.
 function shown(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
   if (Number.isInteger(value)) return String(value);

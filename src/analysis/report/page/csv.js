@@ -5,8 +5,8 @@
 // Spreadsheets run a cell that begins with one of these characters as a formula, also within quotes.
 const kFormulaStart = /^[\s\u0000]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/;
 
-// Numbers have the nine digits that identify a float32; text is quoted, and an apostrophe in front
-// makes a formula plain text.
+// Formats a cell. Numbers have nine digits, which identify a float32; text is quoted, and a leading
+// apostrophe turns a formula into plain text.
 function csvCell(value) {
   if (typeof value === "number") return Number.isFinite(value) ? String(Number(value.toPrecision(9))) : "";
   const text = kFormulaStart.test(value) ? `'${value}` : value;

@@ -47,7 +47,7 @@ const headMaps = (() => {
   return {
     add,
     outline: (layer, number) => maps.forEach((map) => map.outline(layer, number)),
-    // Maps with a cell of the head; of two pictures side by side the map is named once.
+    // Head maps with a cell of this head; a map with two pictures is listed once.
     having: (layer, number) => maps.filter((map, i) => map.cellOf(layer, number) && maps.findIndex(({ name }) => name === map.name) === i),
   };
 })();

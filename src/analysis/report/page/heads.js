@@ -24,7 +24,7 @@ const headTable = (() => {
     });
   }
 
-  // Keeps the columns that name a head in sight while the table scrolls sideways.
+  // Makes the columns that identify a head sticky during horizontal scrolling.
   function place(cell, column) {
     if (!column.fixed) return;
     cell.classList.add("fixed");

@@ -48,9 +48,10 @@ function nextPlace(places, from, [stepX, stepY]) {
   return best;
 }
 
-// Explains places of a picture. `placesOf` returns [{x, y, text}] with pixels from the upper left
-// corner of the picture; `find(x, y, places)` returns the place under the mouse. Arrow keys go from
-// place to place; Enter or a click calls `open(place)`, and `mark(place)` shows the current one.
+// Adds tooltips to places of a picture. `placesOf` returns [{x, y, text}] with pixels from the
+// upper left corner of the picture; `find(x, y, places)` returns the place under the mouse. Arrow
+// keys move between places; Enter or a click calls `open(place)`; `mark(place)` shows the current
+// one.
 function explainPlaces(target, placesOf, { find, open = () => {}, mark = () => {}, opens = () => false }) {
   let current = null;
   const underMouse = (event) => {

@@ -59,5 +59,5 @@ const kMeasures = {
 };
 
 const titleOf = (name) => (kMeasures[name] || [name])[0];
-// `meanings`: sentences of the results themselves for columns that are not listed here.
+// `meanings`: descriptions stored in the results, for columns that are not listed here.
 const meaningOf = (name, meanings = {}) => (kMeasures[name] || ["", meanings[name] || `Column ${name} of the result tables.`])[1];

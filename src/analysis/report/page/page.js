@@ -9,7 +9,7 @@
     return name || (runs.length === 1 ? labelOf(runs[0]) : folder);
   }
 
-  // Titles of both results; folders tell apart two results of one model.
+  // Titles of both results of a comparison, with folders if both are of one model.
   function titlesOfBoth() {
     const parts = [report, report.other];
     const [first, second] = parts.map(titleOfResults);

@@ -91,7 +91,7 @@ const runTable = (() => {
     return [row, ...parts];
   }
 
-  // The means of B minus those of A, over the heads that are in both.
+  // Row of differences: means of B minus means of A, over the heads in both.
   function differenceRow(phases, states) {
     const matched = [...heads.layer.keys()].filter((head) => matchOf(head) >= 0);
     const first = summaryOf(matched, heads), second = summaryOf(matched.map(matchOf), others);

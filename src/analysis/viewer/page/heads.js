@@ -55,7 +55,7 @@ const headMap = (() => {
       columns.set(`results.${name}`, { title: titleOf(name), meaning: meaningOf(name), values: spread(unpack(data, Float32Array)) });
   }
 
-  // Statistics of this text arrive layer by layer.
+  // Loads the attention statistics of all heads, layer by layer.
   async function loadStatistics(forRun) {
     run = forRun;
     for (const { statistic, values } of columns.values()) if (statistic !== undefined) values.fill(NaN);

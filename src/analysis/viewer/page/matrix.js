@@ -1,7 +1,7 @@
 "use strict";
 
-// The attention matrix of one head as a zoomable picture: queries from top to bottom, keys from left
-// to right. Tiles are asked for when they are on screen.
+// The attention matrix of one head as a zoomable picture: queries from top to bottom, keys from
+// left to right. Only visible tiles are requested.
 const matrixMap = (() => {
   let canvas, info, actions = {};  // choose(query), moved(), announce(text)
   let run = 0, head = [0, 0], sum = false, query = 0;

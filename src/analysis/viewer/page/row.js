@@ -86,7 +86,7 @@ const rowPanel = (() => {
     return picture;
   }
 
-  // Attention in octaves of distance.
+  // Draws the attention mass per octave of distance.
   function showDistance(row, colour) {
     if (!row) return at("distance-plot").replaceChildren();
     const octaves = [];

@@ -1,6 +1,6 @@
 "use strict";
 
-// SVG elements, and files of them.
+// Creates SVG elements and saves them to files.
 function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);

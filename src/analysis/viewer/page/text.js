@@ -67,7 +67,7 @@ const textPanes = (() => {
     probe.remove();
   }
 
-  // A few tokens on both sides, as text.
+  // Returns the text around a token: up to `count` tokens on both sides.
   function context(token, count = 6) {
     const part = (from, to) => shownTexts.slice(Math.max(0, from), Math.max(0, to)).join("");
     return [part(token - count, token), shownTexts[token] ?? "", part(token + 1, token + 1 + count)];
@@ -171,7 +171,7 @@ const textPanes = (() => {
       this.draw();
     }
 
-    // Other panes scroll along: the same token is at the top.
+    // Scrolls the other panes to the same top token.
     follow() {
       if (panes.length === 1 || (document.activeElement !== this.scroll && !this.box.matches(":hover"))) return;
       for (const other of panes)
@@ -263,7 +263,7 @@ const textPanes = (() => {
       this.drawMap();
     }
 
-    // Middle of a token in pixels from the corner of the pane; far away places are cut to the edge.
+    // Middle of a token in pixels from the corner of the pane, clamped if it is far off screen.
     placeOf(token) {
       const { line, column } = this.layout;
       const y = (line[token] + 0.5) * kLine - this.scrollTop;
@@ -290,7 +290,7 @@ const textPanes = (() => {
       set(dot, { cx: toX, cy: toY, r: 2 + width / 2, fill: colours.line(this.index) });
     }
 
-    // The largest attention of the lines of each pixel row.
+    // Draws the overview: the largest attention of the lines of each pixel row.
     drawMap() {
       if (!this.layout) return;
       const height = this.map.clientHeight, width = this.map.clientWidth;
@@ -315,7 +315,7 @@ const textPanes = (() => {
       }
     }
 
-    // The part of the text that is on screen.
+    // Outlines the visible part of the text in the overview.
     drawMapFrame() {
       const [all, height] = [this.layout.lines * kLine, this.map.height];
       const part = Math.max(3, Math.min(height, this.height / all * height));
