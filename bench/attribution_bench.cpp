@@ -8,7 +8,6 @@
 #include <fstream>
 #include <functional>
 #include <random>
-#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -54,31 +53,10 @@ double best_seconds(int repeats, const std::function<void()>& action) {
   return best;
 }
 
-// Requests the activations of a collector. Times the collector, or leaves it out.
-class TimedCollector : public Observer {
- public:
-  TimedCollector(ComponentCollector& collector, bool collects)
-      : collector_(collector), collects_(collects) {}
-  bool wants(HookPoint point) const override { return collector_.wants(point); }
-  bool wants_derived() const override { return true; }
-  Selection selection(HookPoint point) const override { return collector_.selection(point); }
-  void see(HookPoint point, ConstTensorView x) override {
-    if (collects_) seconds += seconds_of([&] { collector_.see(point, x); });
-  }
-
-  double seconds = 0;
-
- private:
-  ComponentCollector& collector_;
-  bool collects_;
-};
-
 // Seconds of the stages of an attribution.
 struct Stages {
-  double first_pass = 0;         // attention rows of the queries, and the choice of keys
-  double second_pass = 0;        // components at the chosen positions
-  double second_pass_alone = 0;  // the second pass with its copies to the host, without products
-  double products = 0;           // products on the host; on a GPU they overlap with the pass
+  double first_pass = 0;   // attention rows of the queries, and the choice of keys
+  double second_pass = 0;  // components at the chosen positions
 };
 
 Stages measure_stages(const Model& model, const std::vector<std::int32_t>& tokens,
@@ -91,21 +69,6 @@ Stages measure_stages(const Model& model, const std::vector<std::int32_t>& token
   });
   stages.second_pass =
       best_seconds(repeats, [&] { decompose_heads(model, tokens, options.heads, pairs, {}); });
-  std::set<std::int64_t> keys;
-  for (const auto& pair : pairs) keys.insert(pair.key);
-  Batch batch;
-  batch.add(tokens);
-  for (const bool collects : {false, true}) {
-    std::vector<HeadReader> readers;
-    readers.emplace_back(model, options.heads.front(), true, options.queries);
-    readers.emplace_back(model, options.heads.front(), false,
-                         std::vector(keys.begin(), keys.end()));
-    ComponentCollector collector(model, readers, {});
-    TimedCollector timed(collector, collects);
-    const double seconds = seconds_of([&] { model.run(batch, timed); });
-    if (!collects) stages.second_pass_alone = seconds;
-    stages.products = timed.seconds;
-  }
   return stages;
 }
 
@@ -149,11 +112,10 @@ void run(const Options& options) {
       "{{\"tokens\": {}, \"queries\": {}, \"keys\": {}, \"pass_seconds\": {:.4f}, "
       "\"attribution_seconds\": {:.4f}, \"ratio\": {:.3f}, \"peak_gib_before\": {:.3f}, "
       "\"peak_gib_after\": {:.3f}, \"worst_residual\": {:.2e}, \"first_pass_seconds\": {:.4f}, "
-      "\"second_pass_seconds\": {:.4f}, \"second_pass_alone_seconds\": {:.4f}, "
-      "\"host_products_seconds\": {:.4f}, \"scores_seconds\": {:.4f}}}\n",
+      "\"second_pass_seconds\": {:.4f}, \"scores_seconds\": {:.4f}}}\n",
       options.tokens, options.queries, options.keys, pass, attribution, attribution / pass, before,
-      after, worst, stages.first_pass, stages.second_pass, stages.second_pass_alone,
-      stages.products, attribution - stages.first_pass - stages.second_pass);
+      after, worst, stages.first_pass, stages.second_pass,
+      attribution - stages.first_pass - stages.second_pass);
 }
 
 }  // namespace
