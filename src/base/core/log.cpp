@@ -22,8 +22,8 @@ struct LogListener {
   LogLevel least;
 };
 
-// A raw pointer, because std::atomic<std::shared_ptr> uses a lock: a child process forked while
-// another thread held that lock would wait forever.
+// The log listener is a raw pointer, because std::atomic<std::shared_ptr> uses a lock: a child
+// process forked while another thread held that lock would wait forever.
 constinit std::atomic<const LogListener*> listener = nullptr;
 
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);

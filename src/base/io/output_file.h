@@ -68,7 +68,7 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
-// Returns a path in the same folder that is unique across processes and threads.
+// Returns a path in the folder of `path` for a temporary file, unique across processes and threads.
 std::string temporary_path(const std::string& path);
 
 // A process holds a lock (flock) on each of its temporary files and folders, so that the next run
@@ -78,8 +78,9 @@ std::string temporary_path(const std::string& path);
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
 // Locks an existing temporary file or folder. Returns a closed descriptor if it does not exist.
 FileDescriptor try_lock_temporary_file(const std::string& path);
-// Deletes unlocked files and folders with names of the form PREFIX + random letters + SUFFIX.
-void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,
+// Deletes the unlocked files and folders named PREFIX + random letters + SUFFIX, left by killed
+// runs.
+void remove_stale_temporaries(const std::string& folder, std::string_view prefix, std::string_view suffix,
                       std::size_t random_letters);
 
 // Writes the whole content through an OutputFile.

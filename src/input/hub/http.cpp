@@ -17,8 +17,8 @@ int default_port(const std::string& scheme) {
   return scheme == "https" ? 443 : 80;
 }
 
-// Removes user name, password and query, which may be secret, from an address for messages.
-std::string without_secrets(const std::string& text) {
+// Removes user name, password and query, which may be secret, from a URL shown in a message.
+std::string redact_url(const std::string& text) {
   const auto scheme = text.find("://");
   const auto begin = scheme == std::string::npos ? 0 : scheme + 3;
   const auto at = text.rfind('@');
@@ -30,7 +30,7 @@ std::string without_secrets(const std::string& text) {
 
 [[noreturn]] void fail_not_a_url(const std::string& text) {
   const bool names_user = text.find('@') != std::string::npos;
-  bad_input("{}: not an address of the kind https://host/path{}", without_secrets(text),
+  bad_input("{}: not an address of the kind https://host/path{}", redact_url(text),
             names_user ? "; user names and passwords are not taken from addresses" : "");
 }
 
@@ -43,7 +43,7 @@ void parse_server(const std::string& server, const std::string& text, Url& url) 
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
     const auto port =
-        parse_integer(server.substr(colon + 1), "the port in " + without_secrets(text));
+        parse_integer(server.substr(colon + 1), "the port in " + redact_url(text));
     if (port < 1 || port > 65535) fail_not_a_url(text);
     url.port = static_cast<int>(port);
   }

@@ -59,7 +59,7 @@ std::optional<RemoteFile> parse_tree_entry(const Json& entry) {
 }
 
 // Parses the header: Link: <https://...?cursor=...>; rel="next"
-std::string next_page(const HttpResponse& response) {
+std::string next_page_url(const HttpResponse& response) {
   const auto link = response.header("link");
   const auto next = link.find("rel=\"next\"");
   const auto begin = next == std::string::npos ? next : link.rfind('<', next);
@@ -144,7 +144,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
     if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
     translate_response_errors(url,
                               [&] { append_tree_page(parse_response(response, url), url, tree); });
-    const auto next = next_page(response);
+    const auto next = next_page_url(response);
     if (next.empty()) break;
     url = translate_response_errors(url, [&] { return resolve_url(url, next); });
     if (!is_same_server(url, client.settings().endpoint))
