@@ -137,7 +137,7 @@ void convert_to_float32(ConstTensorView source, std::span<float> destination) {
     case DType::f16:
     case DType::f8_e4m3:
       return QKSCOPE_DISPATCH(to_float32_kernel)(source.bytes(), source.dtype(), destination.size(),
-                                            destination.data());
+                                                 destination.data());
     case DType::f64: {
       const double* values = source.data<double>();
       for (std::size_t i = 0; i < destination.size(); ++i)

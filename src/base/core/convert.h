@@ -24,8 +24,7 @@ float to_float(Fp16 value);
 Fp16 to_fp16(float value);      // round to nearest, ties to even
 float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
 
-// Converts a contiguous tensor of any floating dtype to float32. `destination` needs as many
-// elements.
+// Converts a contiguous floating-point tensor to float32; `destination` has as many elements.
 void convert_to_float32(ConstTensorView source, std::span<float> destination);
 
 }  // namespace qkscope

@@ -18,8 +18,7 @@ std::string describe_status(const arrow::Status& status) {
   return text;
 }
 
-// Detects a failed allocation by its message, because Parquet and Thrift report no error code for
-// it.
+// Detects a failed allocation by its message: Parquet and Thrift have no error code for it.
 bool is_out_of_memory(std::string_view text) {
   return text.find("std::bad_alloc") != text.npos || text.find("Out of memory") != text.npos;
 }

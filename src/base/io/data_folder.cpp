@@ -28,8 +28,7 @@ fs::path own_program_path() {
 
 namespace {
 
-// Resolves one path relative to the library file and one relative to the program file. Returns the
-// resulting folders without duplicates.
+// Joins one path to the library's folder and one to the program's. Drops duplicate results.
 std::vector<std::string> installed_folders(const char* from_library, const char* from_program) {
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& file, const char* way) {

@@ -29,8 +29,7 @@ Json to_json(const FileList& files);
 // bad-input error for a damaged list; `where` names the state file.
 std::optional<FileList> parse_file_list(const Json& state, const std::string& where);
 
-// Throws a bad-input error, which ends with `advice`, if a listed file is missing or its size
-// differs.
+// Throws a bad-input error with `advice` if a listed file is missing or its size has changed.
 void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
 // Verifies the size of one file and, unless an older version wrote the list, its checksum.
 void check_file_content(const std::string& folder, const std::string& name,

@@ -62,8 +62,7 @@ std::string make_folders(const std::string& path) {
   if (path.find("://") != std::string::npos)
     bad_input("{}: an address of an object store does not work here; give a local path", path);
   auto made = make_folders(fs::path(path).parent_path().string());
-  // Sync even if the folder exists: another process may have created it without having synced it
-  // yet.
+  // Sync existing folders too: another process may have created this one without syncing it yet.
   if (::mkdir(path.c_str(), 0777) != 0) {
     const int error = errno;
     if (error != EEXIST || !is_folder(path)) system_error("make the folder", path, error);

@@ -97,8 +97,8 @@ FileDescriptor try_lock_temporary_file(const std::string& path) {
   return file;
 }
 
-void remove_stale_temporaries(const std::string& folder, std::string_view prefix, std::string_view suffix,
-                      std::size_t random_letters) {
+void remove_stale_temporaries(const std::string& folder, std::string_view prefix,
+                              std::string_view suffix, std::size_t random_letters) {
   std::error_code ignored;
   for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
@@ -116,7 +116,7 @@ void remove_stale_temporaries(const std::string& folder, std::string_view prefix
 
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary) {
   remove_stale_temporaries(parent_folder(path), fs::path(path).filename().string() + ".", ".tmp",
-                   kRandomLetters);
+                           kRandomLetters);
   while (true) {
     temporary = temporary_path(path);
     FileDescriptor file(

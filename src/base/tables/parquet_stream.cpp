@@ -24,7 +24,7 @@ using Column = Table::Column;
 // Returns the schema of the stacked files: a text column named `column`, then the union of the
 // columns of all files, matched by name.
 std::shared_ptr<arrow::Schema> stacked_schema(const std::string& column,
-                                            const std::vector<NamedTableFile>& files) {
+                                              const std::vector<NamedTableFile>& files) {
   arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
   std::vector<std::string> origins = {""};  // (fields): path of the first file with the column
   const auto add_field = [&](const std::shared_ptr<arrow::Field>& field, const std::string& path) {

@@ -81,9 +81,8 @@ Json yaml_scalar_to_json(const YAML::Node& node) {
   return number;
 }
 
-// Converts a YAML node to JSON; plain scalars become null, booleans, numbers or strings by the
-// rules of YAML. `left` is the number of values that may still be converted; below 0 the conversion
-// fails.
+// Converts a YAML node to JSON; plain scalars become null, booleans, numbers or strings. `left` is
+// the number of values that may still be converted; below 0 the conversion fails.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)

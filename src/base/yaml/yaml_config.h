@@ -55,8 +55,8 @@ class YamlSection {
 
   // Readers return nullopt for a missing or null key; a wrong type is a bad-input error.
   std::optional<std::string> text(const std::string& key);
-  // Reads an integer >= `least`. Unless `least` is INT64_MIN (any integer), values above 2^40 are
-  // refused.
+  // Reads an integer >= `least`. Refuses values above 2^40 unless `least` is INT64_MIN (any
+  // integer).
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
@@ -82,8 +82,7 @@ class YamlSection {
   [[noreturn]] void throw_expected(const std::string& key, const std::string& what) const;
 
  private:
-  // Throws a bad-input error, "expected WHAT", unless the value is of type T and valid(value) is
-  // true.
+  // Throws a bad-input error, "expected WHAT", unless `value` is a T and valid(value) is true.
   template <typename T, typename Valid>
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full_key(const std::string& key) const {

@@ -21,8 +21,7 @@
 namespace qkscope {
 namespace {
 
-// Quantized blocks are read byte by byte; 16-bit fields are little-endian. In the block layouts
-// below, q are the quantized integers.
+// Blocks are read byte by byte; 16-bit fields are little-endian. q denotes quantized integers.
 float read_half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
@@ -245,7 +244,8 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
     const std::vector<std::byte> copy(to, to + static_cast<std::size_t>(width) * size);
     for (std::int64_t i = 0; i < width; ++i)
       std::memcpy(to + static_cast<std::size_t>(i) * size,
-                  copy.data() + static_cast<std::size_t>(source.order.stored_index(i)) * size, size);
+                  copy.data() + static_cast<std::size_t>(source.order.stored_index(i)) * size,
+                  size);
   });
   if (source.stored_plus_one)
     std::for_each_n(result.data<float>(), result.size(), [](float& weight) { weight -= 1.0f; });

@@ -51,8 +51,7 @@ struct GgufTensor {
 };
 
 struct GgufHeader {
-  // Metadata values: numbers, booleans, strings or lists. Strings are raw bytes, maybe invalid
-  // UTF-8.
+  // Metadata values: numbers, booleans, strings (raw bytes, possibly invalid UTF-8) or lists.
   std::map<std::string, Json> metadata;
   std::map<std::string, GgufTensor> tensors;
 };
@@ -99,7 +98,7 @@ struct GgufPermutation {
 struct GgufTensorSource {
   const GgufTensor* tensor;
   std::vector<std::int64_t> shape;     // in the checkpoint
-  GgufPermutation order = {};                // of q and k for RoPE in pairs, or of value heads
+  GgufPermutation order = {};          // of q and k for RoPE in pairs, or of value heads
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
   bool stored_negative_exp = false;    // A_log of Mamba 2: the file stores -exp(weight)
   const GgufTensor* values = nullptr;  // MLA: attn_v_b, where `tensor` is attn_k_b

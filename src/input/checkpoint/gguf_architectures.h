@@ -195,9 +195,8 @@ inline constexpr const char* kGgufModules = R"({
 })";
 
 // Metadata keys that do not affect the computation, with any value (null) or with the given value.
-// Sizes follow from tensor shapes or describe Mamba 2 layers that a Granite 4 model does not have;
-// the original context length matters only with RoPE scaling; multimodal RoPE is ordinary RoPE for
-// text.
+// Sizes follow from tensor shapes or describe Mamba 2 layers that a Granite 4 model lacks; the
+// original context length matters only with RoPE scaling; multimodal RoPE rotates text as usual.
 inline constexpr const char* kGgufNeutralKeys = R"({
 "vocab_size": null, "expert_shared_feed_forward_length": null, "tensor_data_layout": null,
 "pooling_type": null, "rope.dimension_sections": null, "rope.scaling.original_context_length": null, "attention.causal": true,

@@ -189,8 +189,7 @@ class GgufConfigConverter {
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // Reads a metadata value: one number, or a list of the same number for every layer with
-  // attention.
+  // Reads one number, or a list with the same number for every layer that has attention.
   std::int64_t uniform_number(const char* name) {
     const auto& value = metadata_.at(full_key(name));
     if (!value.is_array()) return natural_number(name);
@@ -274,8 +273,7 @@ class GgufConfigConverter {
     if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
 
-  // The key sliding_window_pattern is a period (every n-th layer has full attention) or a list of
-  // booleans.
+  // sliding_window_pattern is a period n (every n-th layer has full attention) or a boolean list.
   void write_sliding_window() {
     const auto window = natural_number("attention.sliding_window", 0);
     const auto* const pattern = "attention.sliding_window_pattern";
@@ -524,8 +522,8 @@ void restore_shape(GgufTensorSource& source, const Json& architecture, const Jso
 // Returns how the converter permutes a tensor. llama.cpp rotates adjacent dimensions of a head,
 // (0, 1), (2, 3), ..., where checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ... It stores the
 // first value head of every key head of a delta net before the second ones.
-GgufPermutation find_permutation(const GgufTensor& tensor, const Json& architecture, const Json& config,
-                     const std::string& where) {
+GgufPermutation find_permutation(const GgufTensor& tensor, const Json& architecture,
+                                 const Json& config, const std::string& where) {
   if (tensor.shape.empty()) return {};
   const auto rows = tensor.shape.front();
   const auto number = [&](const char* key) { return config[key].get<std::int64_t>(); };

@@ -54,7 +54,7 @@ std::string read_ref(const fs::path& ref) {
 }
 
 // Lists the cached branches and tags, then the cached commits, for an error message.
-std::string format_cached_revisions(const fs::path& repository) {
+std::string list_revisions(const fs::path& repository) {
   std::vector<std::string> names;
   for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
   for (const auto& commit : list_subfolders(repository / "snapshots")) names.push_back(commit);
@@ -115,7 +115,7 @@ std::string find_snapshot(RepositoryKind kind, const std::string& id, const std:
     bad_input(
         "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
         "there: {}; download it with '{}'",
-        id, quote_text(revision), commit, path_of(commit), format_cached_revisions(folder), download);
+        id, quote_text(revision), commit, path_of(commit), list_revisions(folder), download);
   }
   const auto matches = matching_commits(folder, revision);
   if (matches.size() == 1) return path_of(matches.front());
@@ -126,7 +126,7 @@ std::string find_snapshot(RepositoryKind kind, const std::string& id, const std:
       "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
       "it with '{}'",
       id, quote_text(revision), (folder / "refs" / revision).string(), path_of(revision),
-      format_cached_revisions(folder), download);
+      list_revisions(folder), download);
 }
 
 }  // namespace

@@ -23,8 +23,7 @@ constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetensors library
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Safetensors dtypes that this reader does not support, with their size in bits, to validate the
-// byte counts of tensors.
+// Unsupported safetensors dtypes with their size in bits, to validate byte counts of tensors.
 constexpr std::array kUnsupportedDtypes = {
     std::pair{"F4", 4u},          std::pair{"F6_E2M3", 6u}, std::pair{"F6_E3M2", 6u},
     std::pair{"F8_E5M2", 8u},     std::pair{"F8_E8M0", 8u}, std::pair{"F8_E4M3FNUZ", 8u},

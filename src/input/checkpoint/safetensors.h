@@ -59,8 +59,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 // A memory-mapped safetensors file. Tensor views must not outlive the SafetensorsFile.
 class SafetensorsFile {
  public:
-  // `parse` reads the file header; parsers for other formats return an equivalent safetensors
-  // header.
+  // `parse` reads the header; parsers of other formats return an equivalent safetensors header.
   using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
   explicit SafetensorsFile(const std::string& path, Parse* parse = parse_safetensors_header)
       : file_(path), header_(parse(file_.bytes(), path)) {}

@@ -196,8 +196,7 @@ inline bool is_weight_file(const std::string& path) {
 void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
                         std::vector<std::string>& chosen);
 
-// Selects one dataset split and the dataset card. `name`: dataset configuration, "" for the
-// default.
+// Selects one dataset split and the dataset card. `name`: configuration, "" for the default.
 FileFilter make_split_file_filter(const std::string& name, const std::string& split);
 
 struct RepositoryRevision {

@@ -77,7 +77,7 @@ void require_config(const Paths& paths, const std::string& where) {
 // Selects config.json, weights (single file, or index and shards) and tokenizer. Selects the shard
 // index even without `weights`, because it lists the tensors. config.json comes last, because
 // download_files() links files in this order.
-FileFilter make_checkpoint_file_filter(bool weights) {
+FileFilter make_checkpoint_filter(bool weights) {
   return [weights](const Paths& paths, const FileReader& read,
                    const std::string& where) -> std::optional<Paths> {
     require_config(paths, where);
@@ -244,14 +244,14 @@ std::string fetch_model(const std::string& name_or_folder, const std::string& re
 }
 
 CheckpointBytes count_checkpoint_bytes(const HubCacheWriter& cache, const std::string& commit,
-                             const RemoteTree& tree) {
+                                       const RemoteTree& tree) {
   const auto folder = cache.snapshot_folder(commit);
   const auto read = [&](const std::string& path) -> std::optional<std::string> {
     const auto file = folder + "/" + path;
     if (!path_exists(file)) return {};
     return std::string(MappedFile(file).text());
   };
-  const auto chosen = make_checkpoint_file_filter(true)(list_tree_paths(tree), read, folder);
+  const auto chosen = make_checkpoint_filter(true)(list_tree_paths(tree), read, folder);
   if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
   CheckpointBytes bytes;
   for (const auto& path : *chosen) {
@@ -312,7 +312,7 @@ std::string fetch_config(const std::string& name_or_folder, const std::string& r
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
                              const FetchOptions& options) {
   return translate_exceptions([&] {
-    return fetch_model(name_or_folder, revision, make_checkpoint_file_filter(options.weights), options);
+    return fetch_model(name_or_folder, revision, make_checkpoint_filter(options.weights), options);
   });
 }
 

@@ -42,8 +42,7 @@ void parse_server(const std::string& server, const std::string& text, Url& url) 
   url.host = ascii_lower(server.substr(0, colon));
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
-    const auto port =
-        parse_integer(server.substr(colon + 1), "the port in " + redact_url(text));
+    const auto port = parse_integer(server.substr(colon + 1), "the port in " + redact_url(text));
     if (port < 1 || port > 65535) fail_not_a_url(text);
     url.port = static_cast<int>(port);
   }

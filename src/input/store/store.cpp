@@ -92,8 +92,8 @@ bool is_unique_name(const std::string& name) {
          name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 
-// Returns the stored folder ("" or "path/") that an object belongs to; nullopt if the object's name
-// is not one that qkscope generates.
+// Returns the stored folder ("" or "path/") of an object; nullopt if qkscope did not name the
+// object.
 std::optional<std::string> parse_stored_folder(std::string name) {
   if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');
@@ -112,7 +112,8 @@ std::optional<std::string> parse_stored_folder(std::string name) {
 }
 
 // Collects all object names that a manifest references: the values of its "object" keys.
-void collect_object_names(const Json& json, const std::string& root, std::set<std::string>& referenced) {
+void collect_object_names(const Json& json, const std::string& root,
+                          std::set<std::string>& referenced) {
   if (json.is_object() && json.contains("object") && json["object"].is_string())
     referenced.insert(root + json["object"].get<std::string>());
   if (json.is_structured())
@@ -121,7 +122,7 @@ void collect_object_names(const Json& json, const std::string& root, std::set<st
 
 // Adds the newest numbered object below `prefix` to `referenced` and returns its content.
 Json reference_newest_object(ObjectStore& store, const std::string& prefix,
-                     std::set<std::string>& referenced) {
+                             std::set<std::string>& referenced) {
   const auto newest = read_newest_object(store, prefix);
   if (!newest) return {};
   const auto name = numbered_object_name(prefix, newest->number);

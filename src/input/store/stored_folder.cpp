@@ -162,7 +162,7 @@ bool StoredFolder::put_manifest(const StoredManifest& manifest) {
 }
 
 void StoredFolder::upload_files(const std::string& folder, const std::string& prefix, bool quiet,
-                             StoredManifest& manifest) const {
+                                StoredManifest& manifest) const {
   if (manifest.files.empty()) return;
   std::vector<std::uint64_t> sizes;
   for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));

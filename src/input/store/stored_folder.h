@@ -101,7 +101,7 @@ class StoredFolder {
   // Uploads the files of the manifest from a local folder, fills in their checksums and verifies
   // their sizes in the store.
   void upload_files(const std::string& folder, const std::string& prefix, bool quiet,
-                 StoredManifest& manifest) const;
+                    StoredManifest& manifest) const;
   bool put_manifest(const StoredManifest& manifest);
 
   std::unique_ptr<ObjectStore> store_;

@@ -127,8 +127,7 @@ struct WrittenTextRows {
   bool dropped_chunk = false;
 };
 
-// Makes an output row with the token count of `part` encoded alone, as a capture would encode the
-// row.
+// Makes an output row; counts its tokens as if `part` were encoded alone, as a capture does it.
 TextRow make_text_row(const Tokenizer& tokenizer, const LongTextOptions& options,
                       std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});

@@ -101,8 +101,8 @@ class ParquetReader : public RecordReader {
         // In a corrupt file, offsets and dictionary indices may be out of bounds.
         for (const auto& column : batch_->columns())
           check_status((is_text_type(*column->type()) ? as_binary_array(column, path_) : column)
-                    ->ValidateFull(),
-                path_);
+                           ->ValidateFull(),
+                       path_);
       });
       at_ = 0;
       if (batch_ == nullptr) return false;

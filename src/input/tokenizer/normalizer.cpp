@@ -47,7 +47,8 @@ void strip_white_space(SourceMappedText& text, bool left, bool right) {
   rewrite.finish();
 }
 
-void replace_pattern(SourceMappedText& text, const SearchPattern& pattern, const std::string& content) {
+void replace_pattern(SourceMappedText& text, const SearchPattern& pattern,
+                     const std::string& content) {
   std::vector<PatternPiece> matches;
   pattern.find(text.text(), matches);
   SourceMappedText::TextRewriter rewrite(text);

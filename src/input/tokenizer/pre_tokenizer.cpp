@@ -12,10 +12,10 @@ namespace qkscope {
 namespace {
 
 // How the pre-tokenizer Split treats delimiters (the matches of its pattern).
-enum class DelimiterBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct SplitRule {
-  DelimiterBehavior delimiters = DelimiterBehavior::isolated;
+  SplitBehavior delimiters = SplitBehavior::isolated;
   bool invert = false;        // gaps between matches are the delimiters
   bool by_character = false;  // the pattern matches single characters only
 };
@@ -33,15 +33,16 @@ void merge_with_next(const std::vector<PatternPiece>& matches, std::vector<ByteR
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-void append_split_ranges(const std::vector<PatternPiece>& matches, DelimiterBehavior delimiters,
+void append_split_ranges(const std::vector<PatternPiece>& matches, SplitBehavior delimiters,
                          std::vector<ByteRange>& ranges) {
-  if (delimiters == DelimiterBehavior::merged_with_next) return merge_with_next(matches, ranges);
+  if (delimiters == SplitBehavior::merged_with_next) return merge_with_next(matches, ranges);
   const std::size_t first = ranges.size();
   bool previous = false;
   for (const auto& [range, matched] : matches) {
-    if (matched && delimiters == DelimiterBehavior::removed) continue;
-    const bool joins = (delimiters == DelimiterBehavior::merged_with_previous && matched && !previous) ||
-                       (delimiters == DelimiterBehavior::contiguous && matched == previous);
+    if (matched && delimiters == SplitBehavior::removed) continue;
+    const bool joins =
+        (delimiters == SplitBehavior::merged_with_previous && matched && !previous) ||
+        (delimiters == SplitBehavior::contiguous && matched == previous);
     if (joins && ranges.size() > first)
       ranges.back().end = range.end;
     else
@@ -73,7 +74,7 @@ void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& p
 
 PreTokenizer make_split_stage(const SearchPattern& pattern, SplitRule rule) {
   const bool separates =
-      rule.delimiters == DelimiterBehavior::isolated || rule.delimiters == DelimiterBehavior::removed;
+      rule.delimiters == SplitBehavior::isolated || rule.delimiters == SplitBehavior::removed;
   const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
   return {.apply = [=](SectionPieces& pieces) { split_pieces(pattern, rule, pieces); },
           .at_space = separates && pattern.breaks_before_space ? CutBehavior::breaks : at_mark,
@@ -132,7 +133,7 @@ PreTokenizer make_metaspace(const TokenizerComponentSpec& spec) {
       if (wants_mark(pieces, piece)) insert_prefix_before_piece(rewrite, mark);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
     });
-    if (split) split_pieces(pattern, {DelimiterBehavior::merged_with_next}, pieces);
+    if (split) split_pieces(pattern, {SplitBehavior::merged_with_next}, pieces);
   };
   const CutBehavior at_space = split ? CutBehavior::breaks : CutBehavior::local;
   return {.apply = apply,
@@ -177,35 +178,35 @@ PreTokenizer make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   return stage;
 }
 
-DelimiterBehavior parse_delimiter_behavior(const TokenizerComponentSpec& spec, const std::string& name) {
-  if (name == "Removed") return DelimiterBehavior::removed;
-  if (name == "Isolated") return DelimiterBehavior::isolated;
-  if (name == "MergedWithPrevious") return DelimiterBehavior::merged_with_previous;
-  if (name == "MergedWithNext") return DelimiterBehavior::merged_with_next;
-  if (name == "Contiguous") return DelimiterBehavior::contiguous;
+SplitBehavior parse_split_behavior(const TokenizerComponentSpec& spec, const std::string& name) {
+  if (name == "Removed") return SplitBehavior::removed;
+  if (name == "Isolated") return SplitBehavior::isolated;
+  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (name == "Contiguous") return SplitBehavior::contiguous;
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
 PreTokenizer make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
   if (spec.is_type("Split", {"pattern", "behavior", "invert"}))
-    return make_split_stage(spec.pattern(),
-                            {parse_delimiter_behavior(spec, spec.text("behavior")), spec.flag("invert")});
+    return make_split_stage(
+        spec.pattern(), {parse_split_behavior(spec, spec.text("behavior")), spec.flag("invert")});
   if (spec.is_metaspace()) return make_metaspace(spec);
   if (spec.is_byte_level()) return make_byte_level(spec, last);
   if (spec.is_type("Digits", {"individual_digits"})) {
     const auto behavior =
-        spec.flag("individual_digits") ? DelimiterBehavior::isolated : DelimiterBehavior::contiguous;
+        spec.flag("individual_digits") ? SplitBehavior::isolated : SplitBehavior::contiguous;
     return make_split_stage(make_unicode_class_pattern(unicode::kDigit), {behavior, false, true});
   }
   if (spec.is_type("Punctuation", {"behavior"})) {
-    const auto behavior = parse_delimiter_behavior(spec, spec.text("behavior", "Isolated"));
+    const auto behavior = parse_split_behavior(spec, spec.text("behavior", "Isolated"));
     return make_split_stage(make_unicode_class_pattern(unicode::kPunctuation),
                             {behavior, false, true});
   }
   if (spec.is_type("Whitespace"))
-    return make_split_stage(make_word_or_punctuation_pattern(), {DelimiterBehavior::removed, true});
+    return make_split_stage(make_word_or_punctuation_pattern(), {SplitBehavior::removed, true});
   if (spec.is_type("WhitespaceSplit"))
-    return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {DelimiterBehavior::removed});
+    return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {SplitBehavior::removed});
   spec.fail_unknown_type();
 }
 

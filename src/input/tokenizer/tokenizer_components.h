@@ -240,8 +240,7 @@ class JsonCursor {
   // `text` must be valid UTF-8 and outlive the cursor. Error messages start with `where`.
   JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-  // enter() opens an object or list; next() advances to its next member and returns false at its
-  // end.
+  // enter() opens an object or list. next() goes to its next member; returns false at the end.
   void enter(char open);
   bool next(char close);
   std::string_view key();
