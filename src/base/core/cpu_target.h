@@ -31,7 +31,7 @@
 
 namespace qkscope {
 
-// Selects the target named by QKSCOPE_CPU, else the best one. Only the first call has an effect.
+// Selects the SIMD target named by QKSCOPE_CPU, else the best one. Later calls have no effect.
 void initialize_cpu_target();
 
 // Selects a target by name, for tests that run under each one. Throws a bad-input error if the name

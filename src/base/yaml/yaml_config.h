@@ -71,7 +71,7 @@ class YamlSection {
   void accept_keys(const std::vector<std::string>& keys) {
     known_.insert(keys.begin(), keys.end());
   }
-  // Marks keys of older versions as known; logs a warning for each key that is present.
+  // Marks configuration keys of older versions as known; warns about each key that is present.
   void accept_retired_keys(const std::vector<std::string>& keys);
 
   std::string required_text(const std::string& key);

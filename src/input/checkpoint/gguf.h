@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// An element type: plain numbers, or quantized blocks with shared scales (dequantize.cpp).
+// A GGUF element type: plain numbers, or quantized blocks that share a scale (dequantize.cpp).
 struct GgufType {
   std::uint32_t id;  // type number in the file
   const char* name;

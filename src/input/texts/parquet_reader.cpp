@@ -129,7 +129,7 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Selects the leaf columns of the fields, because Arrow numbers the leaves of nested columns.
+  // Reads the leaf columns of `fields`: Arrow numbers the leaves of nested columns, not the fields.
   void open_batches(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();
