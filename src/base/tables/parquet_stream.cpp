@@ -141,7 +141,7 @@ void AtomicParquetFile::finish() {
   temporary_.clear();
 }
 
-bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
+bool have_same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
   return std::ranges::equal(
       a, b, [](const Column& x, const Column& y) { return x.name == y.name && x.type == y.type; });
 }

@@ -51,7 +51,7 @@ class AtomicParquetFile {
 };
 
 // Returns whether two lists of columns have the same names and types in the same order.
-bool same_columns(const std::vector<Table::Column>& a, const std::vector<Table::Column>& b);
+bool have_same_columns(const std::vector<Table::Column>& a, const std::vector<Table::Column>& b);
 
 class ParquetTableReader {
  public:

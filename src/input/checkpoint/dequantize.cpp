@@ -123,7 +123,7 @@ void dequantize_q3_k(const std::uint8_t* block, float* values) {
 }
 
 // Returns the six-bit scale and minimum of the k-th group of 32 elements from twelve packed bytes.
-std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
+std::pair<int, int> unpack_scale_and_minimum(const std::uint8_t* bytes, int k) {
   if (k < 4) return {bytes[k] & 0x3f, bytes[k + 4] & 0x3f};
   return {(bytes[k + 4] & 0xf) | (bytes[k - 4] >> 2 & 0x30),
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
@@ -135,7 +135,7 @@ void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
   const float scale = read_half(block);
   const float minimum = read_half(block + 2);
   for (int i = 0; i < kLargeBlock; ++i) {
-    const auto [group_scale, group_minimum] = scale_and_minimum(block + 4, i / 32);
+    const auto [group_scale, group_minimum] = unpack_scale_and_minimum(block + 4, i / 32);
     values[i] = scale * static_cast<float>(group_scale) * static_cast<float>(q(i)) -
                 minimum * static_cast<float>(group_minimum);
   }
@@ -344,8 +344,8 @@ std::uint64_t GgufFile::widened_bytes() const {
   return bytes;
 }
 
-std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
-                                       const std::vector<std::int64_t>& block) {
+std::vector<std::int64_t> float8_scales_shape(const std::vector<std::int64_t>& shape,
+                                              const std::vector<std::int64_t>& block) {
   return {(shape[0] + block[0] - 1) / block[0], (shape[1] + block[1] - 1) / block[1]};
 }
 

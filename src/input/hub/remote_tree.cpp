@@ -80,8 +80,8 @@ void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
   }
 }
 
-[[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
-                                   const std::string& revision) {
+[[noreturn]] void throw_unknown_revision(const HubClient& client, const Repository& repository,
+                                         const std::string& revision) {
   const auto branches = fetch_branches(client, repository);
   const auto near = closest_spelling(revision, branches);
   bad_input("{} {}: the Hub has no revision {}{}; its branches: {}", repository.kind_name(),
@@ -120,7 +120,7 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
       fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
-    no_such_revision(client, repository, revision);
+    throw_unknown_revision(client, repository, revision);
   if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   auto commit = read_string_field(parse_response(response, url), "sha");
   if (!is_commit_hash(commit))
