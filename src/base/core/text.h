@@ -44,7 +44,7 @@ bool wildcard_match(const Pattern& pattern, const Text& text, const IsStar& is_s
   return p == pattern.size();
 }
 
-// Returns whether the whole text matches: `*` matches any characters, `?` exactly one.
+// Returns whether a glob pattern matches the whole text: `*` any characters, `?` exactly one.
 bool glob_match(std::string_view pattern, std::string_view text);
 
 // Parses text that consists of exactly one number. Returns nullopt for any other text.

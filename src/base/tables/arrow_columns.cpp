@@ -74,7 +74,7 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
   }
 }
 
-// Appends all chunks of an Arrow column if it has the type of Array; otherwise returns false.
+// Appends all chunks of an Arrow column and returns true if the column has the type of Array.
 template <typename Array>
 bool append_arrow_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
                          const std::string& where, Table::Column& to) {

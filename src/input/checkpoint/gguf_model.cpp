@@ -180,7 +180,7 @@ class GgufConfigConverter {
       write_listed_layers("attention.recurrent_layers", "linear_attention");
   }
 
-  // Dtype of the weights in memory; quantized blocks become float32.
+  // Dtype of the GGUF weights in memory; quantized blocks become float32.
   std::string_view weight_dtype() const {
     auto found = header_.tensors.find("blk.0.ffn_down.weight");
     for (const auto* other : {"blk.0.ffn_down_exps.weight", "blk.0.ssm_out.weight"})

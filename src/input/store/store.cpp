@@ -92,7 +92,7 @@ bool is_unique_name(const std::string& name) {
          name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 
-// Returns the stored folder ("" or "path/") of an object; nullopt if qkscope did not name it.
+// Returns the stored folder ("" or "path/") of an object; nullopt for objects not made by qkscope.
 std::optional<std::string> parse_stored_folder(std::string name) {
   if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');

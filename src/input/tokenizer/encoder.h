@@ -113,7 +113,7 @@ class BpeModel {
   bool never_merges_across(std::string_view left, std::string_view next) const;
 
  private:
-  // Appends the initial symbol for one character or byte.
+  // Appends the initial BPE symbol for one character or byte.
   void add_initial_symbol(std::string_view character, bool first, std::vector<BpeSymbol>& symbols,
                           BpeSymbol& pending) const;
   void split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const;
