@@ -68,7 +68,7 @@ std::uint64_t seal_segment(std::string& segment) {
 std::string sealed_manifest(Json manifest) {
   if (manifest.is_object()) {
     manifest.erase("checksum");
-    manifest["checksum"] = checksum_text(checksum_of(dump(manifest)));
+    manifest["checksum"] = format_checksum(checksum_of(dump(manifest)));
   }
   return dump(manifest);
 }
@@ -79,9 +79,9 @@ std::string sealed_journal(Json lines, std::uint64_t segment) {
   for (auto& line : lines) {
     if (line.is_object()) {
       line.erase("check");
-      if (line.contains("segment")) line["checksum"] = checksum_text(segment);
-      check = checksum_of(checksum_text(check) + dump(line));
-      line["check"] = checksum_text(check);
+      if (line.contains("segment")) line["checksum"] = format_checksum(segment);
+      check = checksum_of(format_checksum(check) + dump(line));
+      line["check"] = format_checksum(check);
     }
     text += dump(line) + "\n";
   }

@@ -153,7 +153,7 @@ const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 struct TemporaryFigureFolder {
   explicit TemporaryFigureFolder(const std::string& out) {
     constexpr std::string_view kPrefix = ".drawing-";
-    remove_leftovers(out, kPrefix, "", 6);
+    remove_stale_temporaries(out, kPrefix, "", 6);
     while (!lock.is_open()) {
       path = fmt::format("{}/{}XXXXXX", out, kPrefix);
       if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);

@@ -288,7 +288,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
         for (const auto& name : table_file_names(folder)) fs::remove(folder + "/" + name);
     }
     staged.move_into_place();
-    summary["files"] = to_json(list_files(folder, table_file_names(folder)));
+    summary["files"] = to_json(make_file_list(folder, table_file_names(folder)));
     const double write_seconds = seconds_since(begun);
     // timings.json is the only output file that differs between repeated runs.
     const Json timings = {

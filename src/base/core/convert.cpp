@@ -69,7 +69,7 @@ HWY_INLINE void convert_codes_to_float(const Code* source, std::size_t count, fl
 }
 
 // Converts bfloat16, float16 or FP8 E4M3 values to float32.
-void widen_kernel(const std::byte* source, DType dtype, std::size_t count, float* out) {
+void to_float32_kernel(const std::byte* source, DType dtype, std::size_t count, float* out) {
   const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
   if (dtype == DType::bf16)
     convert_codes_to_float(codes, count, out,
@@ -88,7 +88,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope {
 
-HWY_EXPORT(widen_kernel);
+HWY_EXPORT(to_float32_kernel);
 
 float to_float(Fp16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
@@ -136,8 +136,8 @@ void convert_to_float32(ConstTensorView source, std::span<float> destination) {
     case DType::bf16:
     case DType::f16:
     case DType::f8_e4m3:
-      return QKSCOPE_DISPATCH(widen_kernel)(source.bytes(), source.dtype(), destination.size(),
-                                            destination.data());
+      return QKSCOPE_DISPATCH(to_float32_kernel)(source.bytes(), source.dtype(), destination.size(),
+                                                 destination.data());
     case DType::f64: {
       const double* values = source.data<double>();
       for (std::size_t i = 0; i < destination.size(); ++i)

@@ -13,7 +13,7 @@ inline float to_float(Bf16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// Rounds to nearest, ties to even; NaN stays NaN.
+// Converts float32 to bfloat16; rounds to nearest, ties to even; NaN stays NaN.
 inline Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
@@ -24,7 +24,7 @@ float to_float(Fp16 value);
 Fp16 to_fp16(float value);      // round to nearest, ties to even
 float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
 
-// Converts the contiguous `source` of any floating type to float32. The sizes must be equal.
+// Converts a contiguous floating-point tensor to float32; `destination` has as many elements.
 void convert_to_float32(ConstTensorView source, std::span<float> destination);
 
 }  // namespace qkscope

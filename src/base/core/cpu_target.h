@@ -31,14 +31,14 @@
 
 namespace qkscope {
 
-// Selects the target named by QKSCOPE_CPU, else the best one. Only the first call has an effect.
+// Selects the SIMD target named by QKSCOPE_CPU, else the best one. Later calls have no effect.
 void initialize_cpu_target();
 
 // Selects a target by name, for tests that run under each one. Throws a bad-input error if the name
 // is not in cpu_targets(). Must not be called while a kernel runs.
 void force_cpu_target(std::string_view name);
 
-// Returns whether the target has fused multiply-adds. All such targets produce identical bytes.
+// Returns whether a SIMD target has FMA. Results are byte-identical across all targets with FMA.
 bool has_fused_multiply_add(std::string_view name);
 
 namespace detail {
@@ -62,9 +62,9 @@ inline void initialize_cpu_target_once() {
   }                                                                \
   static_assert(true)
 
-// Compiles a function of plain loops for AVX-512, AVX2 and the baseline, which all return the same
-// bits (-ffp-contract=off). The dynamic loader chooses a version, whatever QKSCOPE_CPU says.
-// Sanitizers do not support this choice.
+// Function multiversioning for plain loops: AVX-512, AVX2 and baseline x86-64, with bit-identical
+// results (-ffp-contract=off). The dynamic loader selects the version (ifunc), independently of
+// QKSCOPE_CPU. Sanitizers do not support ifuncs.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define QKSCOPE_VECTORIZE_FOR_CPU \

@@ -8,11 +8,11 @@
 
 namespace qkscope {
 
-// Names in a safetensors header ("BF16"). Returns nullopt for an unsupported name.
+// Dtype names in safetensors headers ("BF16"). Parsing returns nullopt for an unsupported name.
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
-// Names in a PyTorch pickle ("torch.FloatStorage"). Returns nullopt for any other name.
+// Storage names in PyTorch pickles ("torch.FloatStorage"). Parsing returns nullopt for other names.
 std::string_view torch_storage_name(DType dtype);
 std::optional<DType> dtype_from_torch_storage(std::string_view name);
 

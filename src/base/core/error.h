@@ -25,7 +25,7 @@ template <typename... Args>
 // ...) and failure for every other errno: the same command may succeed later.
 ErrorKind error_kind_from_errno(int error);
 
-// Throws an Error for a failed system call on `path`; `error` is its errno.
+// Throws an Error for a system call on `path` that failed with the errno `error`.
 [[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);
 
 // Assertion for internal errors (bugs) only, never for conditions that a user can cause.

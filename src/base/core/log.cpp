@@ -22,8 +22,8 @@ struct LogListener {
   LogLevel least;
 };
 
-// A raw pointer, because std::atomic<std::shared_ptr> uses a lock: a child process forked while
-// another thread held that lock would wait forever.
+// The log listener is a raw pointer, because std::atomic<std::shared_ptr> uses a lock: a child
+// process forked while another thread held that lock would wait forever.
 constinit std::atomic<const LogListener*> listener = nullptr;
 
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
@@ -39,7 +39,7 @@ void set_log_callback(LogCallback callback, LogLevel least) {
   }
   static constinit std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  // Owns every listener ever set and is never destroyed: another thread may still call an old
+  // Owns every log listener ever set and is never destroyed: another thread may still call an old
   // listener, even while the process exits.
   static auto* all = new std::vector<std::unique_ptr<const LogListener>>();
   all->push_back(std::make_unique<const LogListener>(LogListener{std::move(callback), least}));

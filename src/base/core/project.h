@@ -10,7 +10,7 @@
 
 namespace qkscope {
 
-// Returns a vector with projection(element) of every element.
+// Returns a vector with projection(element) for every element of a range.
 template <typename Range, typename Projection>
 auto project(const Range& range, Projection projection) {
   std::vector<std::decay_t<decltype(std::invoke(projection, *std::begin(range)))>> values;

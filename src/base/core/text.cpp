@@ -19,7 +19,7 @@ struct Utf8CharacterCheck {
   bool valid;
 };
 
-// Checks the first character of `text`. An invalid sequence has the length of its valid prefix.
+// Validates the first UTF-8 character. The size of an invalid sequence is that of its valid prefix.
 Utf8CharacterCheck validate_first_utf8_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -36,7 +36,7 @@ Utf8CharacterCheck validate_first_utf8_character(std::string_view text) {
   return {size, true};
 }
 
-std::size_t skip_ascii(std::string_view text, std::size_t at) {
+std::size_t skip_ascii_blocks(std::string_view text, std::size_t at) {
   while (at + 8 <= text.size()) {
     std::uint64_t word;
     std::memcpy(&word, text.data() + at, 8);
@@ -71,13 +71,13 @@ double bytes_per_unit(std::string_view text) {
   return std::pow(ending == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
 }
 
-// Bidirectional formatting characters, which can reorder the text after them.
+// Returns true for bidirectional formatting characters, which can reorder the text after them.
 bool is_bidi_control(char32_t code) {
   return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
-// Moves the first character of `text` to `result` and escapes it if it is not printable. `plain`
-// leaves control characters unescaped.
+// Moves the first character from `text` to the end of `result`, escaped if it is not printable.
+// With `plain`, control characters stay unescaped.
 void append_escaped(std::string& result, std::string_view& text, bool plain) {
   const auto size = std::min<std::size_t>(utf8::character_size(text.front()), text.size());
   if (find_invalid_utf8(text.substr(0, size)) != std::string_view::npos) {
@@ -99,7 +99,7 @@ void append_escaped(std::string& result, std::string_view& text, bool plain) {
 
 std::size_t find_invalid_utf8(std::string_view text) {
   std::size_t at = 0;
-  while ((at = skip_ascii(text, at)) < text.size()) {
+  while ((at = skip_ascii_blocks(text, at)) < text.size()) {
     const auto next = validate_first_utf8_character(text.substr(at));
     if (!next.valid) return at;
     at += next.size;

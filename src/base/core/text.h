@@ -1,5 +1,5 @@
-// Text functions for use inside the library, and decoding and encoding of UTF-8;
-// qkscope/experimental/text.h declares the validation.
+// Internal text functions, and UTF-8 encoding and decoding. The functions that validate UTF-8 are
+// declared in qkscope/experimental/text.h.
 #pragma once
 
 #include <charconv>
@@ -15,9 +15,9 @@
 
 namespace qkscope {
 
-// Returns whether a sequence matches a pattern in which is_star(p) marks elements that stand for
-// any run of elements; matches(p, t) compares the others. Greedy with backtracking to the last star
-// only, so the time is bounded by the product of both lengths.
+// Wildcard matching of sequences: a pattern element p with is_star(p) matches any run of elements,
+// any other p one element t with matches(p, t). Greedy with backtracking to the last star only, so
+// the time is bounded by the product of both lengths.
 template <typename Pattern, typename Text, typename IsStar, typename Matches>
 bool wildcard_match(const Pattern& pattern, const Text& text, const IsStar& is_star,
                     const Matches& matches) {
@@ -44,10 +44,10 @@ bool wildcard_match(const Pattern& pattern, const Text& text, const IsStar& is_s
   return p == pattern.size();
 }
 
-// Returns whether the whole text matches: `*` matches any characters, `?` exactly one.
+// Returns whether a glob pattern matches the whole text: `*` any characters, `?` exactly one.
 bool glob_match(std::string_view pattern, std::string_view text);
 
-// Parses the whole text as a number; nullopt for any other text.
+// Parses text that consists of exactly one number. Returns nullopt for any other text.
 template <typename Number, typename... Format>
 std::optional<Number> parse_number(std::string_view text, Format... base) {
   Number number{};

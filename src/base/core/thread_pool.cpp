@@ -173,7 +173,7 @@ PoolHolder& pool_holder() {
     pthread_atfork([] { pool_holder().mutex.lock(); }, [] { pool_holder().mutex.unlock(); },
                    [] {
                      auto& inherited = pool_holder();
-                     // Leaked: the threads exist only in the parent.
+                     // Leak the inherited pool: its threads exist only in the parent process.
                      new std::shared_ptr<Pool>(std::move(inherited.pool));
                      inherited.mutex.unlock();
                      inside_parallel_for = false;

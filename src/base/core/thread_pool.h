@@ -15,8 +15,8 @@
 namespace qkscope {
 
 // Runs `body` on a new thread or, if no thread can be created (`ulimit -u`), on the thread that
-// waits for the result. std::async with both policies is not used: it moves from `body` even when
-// it fails.
+// waits for the result. Does not use std::async with the default launch policy, which moves from
+// `body` even if it fails to start a thread.
 template <typename Body>
 auto run_in_background(Body body) -> std::future<std::invoke_result_t<Body&>> {
   const auto shared = std::make_shared<Body>(std::move(body));
@@ -43,8 +43,8 @@ auto parallel_map(const std::vector<Element>& elements, const Function& function
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,
                          const std::function<void(std::int64_t, std::int64_t)>& body);
 
-// Returns the CPU quota (cpu.max) of a cgroup of version 2 and its parents in cores, rounded up; 0
-// without a quota. `membership` is the content of /proc/self/cgroup, `root` is /sys/fs/cgroup.
+// Returns the smallest CPU quota (cpu.max) of a cgroup v2 and its parents in cores, rounded up; 0
+// if there is none. `membership` is the content of /proc/self/cgroup, `root` is /sys/fs/cgroup.
 int cgroup_cores(const std::string& membership, const std::string& root);
 
 // Requests transparent huge pages for the 2 MiB blocks of newly allocated memory, so that fewer

@@ -11,14 +11,14 @@ namespace qkscope {
 
 namespace {
 
-// Includes Arrow's status detail, which holds the errno text ("No space left on device").
+// Formats an Arrow status with its detail: the text of the errno ("No space left on device").
 std::string describe_status(const arrow::Status& status) {
   auto text = status.message().empty() ? status.CodeAsString() : status.message();
   if (status.detail() != nullptr) text += ": " + status.detail()->ToString();
   return text;
 }
 
-// Parquet and Thrift report a failed allocation as an ordinary error, visible only in its text.
+// Detects a failed allocation by its message: Parquet and Thrift have no error code for it.
 bool is_out_of_memory(std::string_view text) {
   return text.find("std::bad_alloc") != text.npos || text.find("Out of memory") != text.npos;
 }

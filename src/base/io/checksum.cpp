@@ -115,7 +115,7 @@ std::uint64_t checksum_of(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-std::string checksum_text(std::uint64_t checksum) {
+std::string format_checksum(std::uint64_t checksum) {
   return fmt::format("{:016x}", checksum);
 }
 
@@ -133,7 +133,7 @@ std::string file_fingerprint(const std::string& path) {
       add_file_range(sum, file, path, at, at + kBlock);
     add_file_range(sum, file, path, size - kBlock, size);
   }
-  return fmt::format("{}-{}", size, checksum_text(sum.value()));
+  return fmt::format("{}-{}", size, format_checksum(sum.value()));
 }
 
 std::uint64_t blake2b_64(std::string_view message) {

@@ -28,7 +28,7 @@ class Checksum {
 
 std::uint64_t checksum_of(std::string_view text);
 
-std::string checksum_text(std::uint64_t checksum);  // 16 hexadecimal digits
+std::string format_checksum(std::uint64_t checksum);  // 16 hexadecimal digits
 
 // Returns a fingerprint of a file's content: its size and a checksum. Files up to 1 GiB are read
 // completely. For larger files, the checksum covers the first 16 MiB (the header of a safetensors

@@ -50,7 +50,7 @@ bool CsvParser::read_quoted_field(std::string& field) {
   }
 }
 
-// Appends the text up to the next comma or line end. A CR before the line end stays in rest_.
+// Appends an unquoted CSV field, which ends at a comma or line end. Leaves a CR before LF in rest_.
 void CsvParser::read_unquoted_field(std::string& field) {
   auto end = std::min(rest_.find_first_of(",\n"), rest_.size());
   const bool ends_row = end == rest_.size() || rest_[end] == '\n';

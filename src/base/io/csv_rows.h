@@ -25,7 +25,7 @@ class CsvParser {
   // `text` must outlive the parser.
   explicit CsvParser(std::string_view text, CsvDialect dialect = {});
 
-  // Reads the next row into `fields`. After an error no further row can be read.
+  // Reads the next CSV row into `fields`. After an error no further row can be read.
   CsvRowStatus next(std::vector<std::string>& fields);
 
   std::int64_t row_number() const { return row_; }     // number of the last row, from 1

@@ -28,7 +28,7 @@ fs::path own_program_path() {
 
 namespace {
 
-// Returns folders relative to the library file and to the program file, without duplicates.
+// Resolves one path against the library's folder and one against the program's; drops duplicates.
 std::vector<std::string> installed_folders(const char* from_library, const char* from_program) {
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& file, const char* way) {

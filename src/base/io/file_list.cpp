@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr char kSize[] = "bytes";
 constexpr char kChecksum[] = "xxh3";
 
-// Reads in blocks instead of mapping the file: mapped pages count as memory of the process.
+// Reads the file in blocks, because pages of a mapped file would count as memory of the process.
 std::string content_checksum(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) system_error("read", path, errno);
@@ -29,12 +29,12 @@ std::string content_checksum(const std::string& path) {
   while (file.read(block.data(), std::ssize(block)) || file.gcount() > 0)
     checksum.add(std::string_view(block).substr(0, static_cast<std::size_t>(file.gcount())));
   if (file.bad()) system_error("read", path, errno);
-  return checksum_text(checksum.value());
+  return format_checksum(checksum.value());
 }
 
 }  // namespace
 
-FileList list_files(const std::string& folder, const std::vector<std::string>& names) {
+FileList make_file_list(const std::string& folder, const std::vector<std::string>& names) {
   auto records = parallel_map(names, [&](const std::string& name) {
     const auto path = folder + "/" + name;
     return FileListEntry{fs::file_size(path), content_checksum(path)};
@@ -44,11 +44,11 @@ FileList list_files(const std::string& folder, const std::vector<std::string>& n
   return files;
 }
 
-FileList list_files(const std::string& folder) {
+FileList make_file_list(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (entry.is_regular_file()) names.push_back(entry.path().lexically_relative(folder).string());
-  return list_files(folder, names);
+  return make_file_list(folder, names);
 }
 
 Json to_json(const FileList& files) {

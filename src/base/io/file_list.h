@@ -14,14 +14,14 @@ namespace qkscope {
 
 struct FileListEntry {
   std::uint64_t size = 0;  // bytes
-  std::string checksum;    // checksum_text() of the content; "" in folders of older versions
+  std::string checksum;    // format_checksum() of the content; "" in folders of older versions
 };
 
 using FileList = std::map<std::string, FileListEntry>;  // keys: paths relative to the folder
 
 // Reads the named files, or all regular files below the folder, and returns sizes and checksums.
-FileList list_files(const std::string& folder, const std::vector<std::string>& names);
-FileList list_files(const std::string& folder);
+FileList make_file_list(const std::string& folder, const std::vector<std::string>& names);
+FileList make_file_list(const std::string& folder);
 
 Json to_json(const FileList& files);
 
@@ -29,9 +29,9 @@ Json to_json(const FileList& files);
 // bad-input error for a damaged list; `where` names the state file.
 std::optional<FileList> parse_file_list(const Json& state, const std::string& where);
 
-// Throws a bad-input error with `advice` if a listed file is missing or has another size.
+// Throws a bad-input error with `advice` if a listed file is missing or its size has changed.
 void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
-// Like check_file_sizes() for one file, but also compares the checksum if the record has one.
+// Verifies the size of one file and, unless an older version wrote the list, its checksum.
 void check_file_content(const std::string& folder, const std::string& name,
                         const FileListEntry& record, const std::string& advice);
 

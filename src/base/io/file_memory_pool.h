@@ -8,8 +8,9 @@
 
 namespace qkscope {
 
-// Parquet page headers have no checksum: a damaged page of a few bytes may claim 2 GiB, which Arrow
-// allocates before it decompresses the page. The pool must outlive all buffers.
+// Bounds the memory that a damaged Parquet file can make Arrow allocate: page headers have no
+// checksum, and a page of a few bytes may claim 2 GiB, which Arrow allocates before it decompresses
+// the page. The pool must outlive all buffers.
 class FileMemoryPool : public arrow::ProxyMemoryPool {
  public:
   FileMemoryPool(arrow::MemoryPool* pool, std::int64_t file_bytes)

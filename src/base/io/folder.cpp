@@ -62,7 +62,7 @@ std::string make_folders(const std::string& path) {
   if (path.find("://") != std::string::npos)
     bad_input("{}: an address of an object store does not work here; give a local path", path);
   auto made = make_folders(fs::path(path).parent_path().string());
-  // Another process may have created the folder without having synced it yet: always sync.
+  // Sync existing folders too: another process may have created this one without syncing it yet.
   if (::mkdir(path.c_str(), 0777) != 0) {
     const int error = errno;
     if (error != EEXIST || !is_folder(path)) system_error("make the folder", path, error);

@@ -19,7 +19,7 @@ bool is_folder(const std::string& path);
 // and reported when it is opened.
 void check_regular_file(const std::string& path);
 
-// Returns the sorted names of all entries, without "." and "..".
+// Returns the sorted names of all entries of a folder, without "." and "..".
 std::vector<std::string> entry_names(const std::string& folder);
 
 // Returns the parent of a path; "." for a bare name.
@@ -64,7 +64,7 @@ class OpenFolder {
   OpenFolder(std::string path, FileDescriptor folder)
       : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
-  // st_mode of an entry, of the link itself if it is one; 0 if there is no such entry.
+  // Returns st_mode of an entry, without following a symbolic link; 0 if there is no such entry.
   mode_t mode_of(const std::string& name) const;
 
   std::string path_;

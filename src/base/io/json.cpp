@@ -23,7 +23,7 @@ std::string format_line_and_column(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, column);
 }
 
-// Refuses a key that its object already has. `keys` holds one set per open object.
+// Rejects duplicate keys in a JSON object. `keys` holds the keys seen in each open object.
 void check_repeated_keys(Json::parse_event_t event, const Json& parsed, const std::string& where,
                          std::vector<std::set<std::string>>& keys) {
   if (event == Json::parse_event_t::object_start) keys.emplace_back();

@@ -10,7 +10,7 @@ namespace qkscope {
 
 using Json = nlohmann::json;
 
-// How to treat duplicate keys of one object. Most JSON parsers keep the last one.
+// Treatment of duplicate keys in a JSON object. Most JSON parsers keep the last one.
 enum class RepeatedKeyPolicy { last_wins, refuse };
 
 // Parses JSON text; `where` (a path) begins every error message. Throws a bad-input error for

@@ -70,7 +70,7 @@ extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
   std::_Exit(1);
 }
 
-// Lock-free, because a forked child would inherit locks that other threads held.
+// Adds a mapping to the table. Lock-free, because a forked child would inherit locked locks.
 void register_file_mapping(std::span<const std::byte> bytes, const std::string& path) {
   const auto printable_path = printable(path).substr(0, FileMapping{}.path.size() - 1);
   for (auto& mapping : mappings) {

@@ -27,7 +27,7 @@ int sync_path(const std::string& path, int flags) {
   return file.is_open() && ::fsync(file.number()) == 0 ? 0 : errno;
 }
 
-// Returns whether `path` still names the open file: the previous holder may have deleted it.
+// Returns whether `path` still names the open lock file: the previous holder may have deleted it.
 bool path_refers_to_open_file(int file, const std::string& path) {
   struct stat opened = {};
   struct stat named = {};
@@ -97,8 +97,8 @@ FileDescriptor try_lock_temporary_file(const std::string& path) {
   return file;
 }
 
-void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,
-                      std::size_t random_letters) {
+void remove_stale_temporaries(const std::string& folder, std::string_view prefix,
+                              std::string_view suffix, std::size_t random_letters) {
   std::error_code ignored;
   for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
@@ -115,8 +115,8 @@ void remove_leftovers(const std::string& folder, std::string_view prefix, std::s
 }
 
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary) {
-  remove_leftovers(parent_folder(path), fs::path(path).filename().string() + ".", ".tmp",
-                   kRandomLetters);
+  remove_stale_temporaries(parent_folder(path), fs::path(path).filename().string() + ".", ".tmp",
+                           kRandomLetters);
   while (true) {
     temporary = temporary_path(path);
     FileDescriptor file(

@@ -68,19 +68,19 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
-// Returns a path in the same folder that is unique across processes and threads.
+// Returns a path in the folder of `path` for a temporary file, unique across processes and threads.
 std::string temporary_path(const std::string& path);
 
-// A process holds a lock (flock) on each of its temporary files and folders, so that the next run
-// recognises those of a killed process by their free lock and deletes them.
+// Every temporary file or folder is locked (flock) by the process that writes it. A free lock tells
+// the next run that the writer was killed and that the file can be deleted.
 //
-// Deletes temporary files that killed processes left beside `path`, then creates one, locked.
+// Deletes temporary files of killed processes next to `path`, then creates a new one and locks it.
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
 // Locks an existing temporary file or folder. Returns a closed descriptor if it does not exist.
 FileDescriptor try_lock_temporary_file(const std::string& path);
-// Deletes unlocked files and folders with names of the form PREFIX + random letters + SUFFIX.
-void remove_leftovers(const std::string& folder, std::string_view prefix, std::string_view suffix,
-                      std::size_t random_letters);
+// Deletes files and folders of killed processes: unlocked, named PREFIX + random letters + SUFFIX.
+void remove_stale_temporaries(const std::string& folder, std::string_view prefix,
+                              std::string_view suffix, std::size_t random_letters);
 
 // Writes the whole content through an OutputFile.
 void write_file(const std::string& path, std::string_view content);

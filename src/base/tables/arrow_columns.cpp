@@ -54,7 +54,7 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column) {
   return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
-// Appends the values of one chunk to the vector for the column's type.
+// Appends the values of an Arrow chunk to the vector of the table column that has its type.
 template <typename Array>
 void append_values(const Array& from, NullIntegerPolicy nulls, const std::string& where,
                    Table::Column& to) {
@@ -74,7 +74,7 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
   }
 }
 
-// Appends all chunks and returns true if the column has the type of Array; otherwise returns false.
+// Appends all chunks of an Arrow column and returns true if the column has the type of Array.
 template <typename Array>
 bool append_arrow_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
                          const std::string& where, Table::Column& to) {
@@ -114,7 +114,7 @@ arrow::MemoryPool* table_memory_pool() {
   return pool;
 }
 
-arrow::MemoryPool* head_file_memory_pool() {
+arrow::MemoryPool* capture_memory_pool() {
   static auto* pool = new ThrowingMemoryPool(arrow::default_memory_pool());
   return pool;
 }

@@ -19,7 +19,7 @@ struct CsvColumn {
 // length or a field that does not have the column's type.
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns);
 
-// Returns the column names in the first row.
+// Returns the column names in the first row of a CSV file.
 std::vector<std::string> read_csv_header(const std::string& path);
 
 }  // namespace qkscope

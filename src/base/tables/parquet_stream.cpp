@@ -23,8 +23,8 @@ using Column = Table::Column;
 
 // Returns the schema of the stacked files: a text column named `column`, then the union of the
 // columns of all files, matched by name.
-std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
-                                            const std::vector<NamedTableFile>& files) {
+std::shared_ptr<arrow::Schema> stacked_schema(const std::string& column,
+                                              const std::vector<NamedTableFile>& files) {
   arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
   std::vector<std::string> origins = {""};  // (fields): path of the first file with the column
   const auto add_field = [&](const std::shared_ptr<arrow::Field>& field, const std::string& path) {
@@ -53,8 +53,8 @@ std::shared_ptr<arrow::Schema> join_columns(const std::string& column,
   return arrow::schema(fields);
 }
 
-// Reads a row group and prepends the column of file names. Columns of `wanted` that the file does
-// not have are null.
+// Reads a row group and prepends the column of file names. Columns of the schema `wanted` that the
+// file does not have are null.
 std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
                                                  const NamedTableFile& file,
                                                  const std::shared_ptr<arrow::Schema>& wanted) {
@@ -84,14 +84,14 @@ struct ParquetOutput {
         schema, table_memory_pool(), stream, parquet_writer_properties(schema), builder.build()));
   }
   void append(const arrow::Table& rows) const {
-    check(writer->WriteTable(rows, std::max<std::int64_t>(1, rows.num_rows())));
+    check_status(writer->WriteTable(rows, std::max<std::int64_t>(1, rows.num_rows())));
   }
   void close() const {
-    if (writer) check(writer->Close());
-    check(stream->Close());
+    if (writer) check_status(writer->Close());
+    check_status(stream->Close());
   }
 
-  void check(const arrow::Status& status) const {
+  void check_status(const arrow::Status& status) const {
     check_arrow(status, "writing " + path, ErrorKind::failure);
   }
   template <typename T>
@@ -141,7 +141,7 @@ void AtomicParquetFile::finish() {
   temporary_.clear();
 }
 
-bool same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
+bool have_same_columns(const std::vector<Column>& a, const std::vector<Column>& b) {
   return std::ranges::equal(
       a, b, [](const Column& x, const Column& y) { return x.name == y.name && x.type == y.type; });
 }
@@ -186,7 +186,7 @@ bool TableFileAppender::append(std::vector<Column> part) {
   return true;
 }
 
-// Writes the first `rows` waiting rows as a row group.
+// Writes the first `rows` buffered rows as a row group.
 void TableFileAppender::write_row_group(std::int64_t rows) {
   const auto group = value_or_throw(waiting_->Slice(0, rows)->CombineChunks(table_memory_pool()),
                                     "writing " + path_, ErrorKind::failure);
@@ -204,12 +204,12 @@ void TableFileAppender::finish() {
 }
 
 void check_stackable_columns(const std::string& column, const std::vector<NamedTableFile>& files) {
-  join_columns(column, files);
+  stacked_schema(column, files);
 }
 
 std::int64_t stack_tables(const std::string& column, const std::vector<NamedTableFile>& files,
                           const std::string& path) {
-  const auto schema = join_columns(column, files);
+  const auto schema = stacked_schema(column, files);
   AtomicParquetFile writer(path, *schema);
   std::int64_t rows = 0;
   for (const auto& file : files)

@@ -20,7 +20,7 @@ namespace qkscope {
 
 struct ParquetOutput;
 
-// Writes to the final path directly; the file is incomplete until finish().
+// Parquet writer for tables. Writes to the final path; the file is incomplete until finish().
 class ParquetTableWriter {
  public:
   explicit ParquetTableWriter(std::string path);
@@ -34,7 +34,7 @@ class ParquetTableWriter {
   std::unique_ptr<ParquetOutput> output_;
 };
 
-// Writes to a temporary file that finish() renames. Without finish() nothing is left behind.
+// Parquet file written to a temporary path, which finish() renames. Deleted without finish().
 class AtomicParquetFile {
  public:
   // `keeps_types`: also store the Arrow schema, so that types such as large_string survive.
@@ -50,8 +50,8 @@ class AtomicParquetFile {
   std::unique_ptr<ParquetOutput> output_;
 };
 
-// Whether two lists of columns have the same names and types.
-bool same_columns(const std::vector<Table::Column>& a, const std::vector<Table::Column>& b);
+// Returns whether two lists of columns have the same names and types in the same order.
+bool have_same_columns(const std::vector<Table::Column>& a, const std::vector<Table::Column>& b);
 
 class ParquetTableReader {
  public:
@@ -75,7 +75,7 @@ class TableFileAppender {
   // Writes PATH.parquet and, if `csv` is set, PATH.csv. Both files appear at finish().
   TableFileAppender(std::string path, bool csv);
 
-  // Appends rows. Returns false and appends nothing if names or types differ from the first part.
+  // Appends rows. Returns false and appends nothing if names or types differ from the first call's.
   bool append(std::vector<Table::Column> part);
   void finish();
 

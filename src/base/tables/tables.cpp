@@ -82,7 +82,7 @@ void append_csv_field(std::string& out, const Table::Column& column, std::size_t
     append_number(out, column.integers[row]);
 }
 
-// Returns the indices of the named columns in the file, or of all columns if none is named.
+// Returns the Parquet indices of the named columns, or of all columns if no name is given.
 std::vector<int> column_indices(const arrow::Schema& schema,
                                 const std::vector<std::string>& columns, const std::string& path) {
   std::vector<int> indices;

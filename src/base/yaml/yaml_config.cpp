@@ -31,8 +31,8 @@ void refuse_control_characters(const std::string& text, const std::string& where
               1 + std::count(text.begin(), found, '\n'), static_cast<unsigned char>(*found));
 }
 
-// A document ends at a line "---" or "..." in the first column, also inside a scalar.
-// (YAML::LoadAll takes unbounded memory for some malformed texts.)
+// Rejects text with several YAML documents: a line "---" or "..." in the first column ends a
+// document, also inside a scalar. (YAML::LoadAll takes unbounded memory for some malformed texts.)
 void refuse_second_document(const std::string& text, const std::string& where) {
   bool content = false, ended = false;
   std::int64_t number = 0;
@@ -81,8 +81,8 @@ Json yaml_scalar_to_json(const YAML::Node& node) {
   return number;
 }
 
-// Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
-// `left` is the number of values that may still be converted; below 0 the conversion fails.
+// Converts a YAML node to JSON; plain scalars become null, booleans, numbers or strings. `left` is
+// the number of values that may still be converted; below 0 the conversion fails.
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)

@@ -44,7 +44,7 @@ bool has_octal_number(const YAML::Node& node);
 // Returns true and sets `value` if the node is a whole number that is not octal.
 bool decode_integer(const YAML::Node& node, std::int64_t& value);
 
-// Converts a node; plain scalars become null, booleans, numbers or strings by the rules of YAML.
+// Converts a YAML node; plain scalars become null, booleans, numbers or strings by the YAML rules.
 Json yaml_to_json(const YAML::Node& node);
 
 // One map of the document.
@@ -55,7 +55,8 @@ class YamlSection {
 
   // Readers return nullopt for a missing or null key; a wrong type is a bad-input error.
   std::optional<std::string> text(const std::string& key);
-  // `least` is the minimum. Unless it is INT64_MIN (any integer), values above 2^40 are refused.
+  // Reads an integer >= `least`. Refuses values above 2^40 unless `least` is INT64_MIN (any
+  // integer).
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
@@ -70,7 +71,7 @@ class YamlSection {
   void accept_keys(const std::vector<std::string>& keys) {
     known_.insert(keys.begin(), keys.end());
   }
-  // Marks keys of older versions as known; logs a warning for each key that is present.
+  // Marks configuration keys of older versions as known; warns about each key that is present.
   void accept_retired_keys(const std::vector<std::string>& keys);
 
   std::string required_text(const std::string& key);
@@ -81,7 +82,7 @@ class YamlSection {
   [[noreturn]] void throw_expected(const std::string& key, const std::string& what) const;
 
  private:
-  // Throws a bad-input error, "expected WHAT", unless the value is a T with valid(value).
+  // Throws a bad-input error, "expected WHAT", unless `value` is a T and valid(value) is true.
   template <typename T, typename Valid>
   std::optional<T> scalar(const std::string& key, const std::string& what, const Valid& valid);
   std::string full_key(const std::string& key) const {

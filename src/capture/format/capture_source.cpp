@@ -57,8 +57,8 @@ bool is_head_file(const std::string& path) {
 }
 
 // Selects all files of a capture if the repository holds one, else the files of one dataset split.
-FileChoice choose_capture_files(const std::string& name, const std::string& split) {
-  const auto otherwise = make_split_file_choice(name, split.empty() ? "train" : split);
+FileFilter choose_capture_files(const std::string& name, const std::string& split) {
+  const auto otherwise = make_split_file_filter(name, split.empty() ? "train" : split);
   const bool whole = name.empty() && split.empty();
   return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
                             const std::string& where) {

@@ -43,7 +43,7 @@ std::shared_ptr<arrow::Schema> head_schema(const HeadWriterOptions& options) {
 // Vectors hardly repeat values, so BYTE_STREAM_SPLIT compresses better than a dictionary.
 std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_group_size) {
   return parquet::WriterProperties::Builder()
-      .memory_pool(head_file_memory_pool())
+      .memory_pool(capture_memory_pool())
       ->compression(parquet::Compression::ZSTD)
       ->disable_dictionary("vector.list.element")
       ->encoding("vector.list.element", parquet::Encoding::BYTE_STREAM_SPLIT)
@@ -155,7 +155,7 @@ HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
   state_->stream = state_->unwrap_result(arrow::io::FileOutputStream::Open(state_->temporary));
   const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
   state_->writer = state_->unwrap_result(parquet::arrow::FileWriter::Open(
-      *state_->schema, head_file_memory_pool(), state_->stream,
+      *state_->schema, capture_memory_pool(), state_->stream,
       writer_properties(state_->options.row_group_size), arrow_properties));
 }
 

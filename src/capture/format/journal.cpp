@@ -50,7 +50,7 @@ JournalEntry parse_entry(const Json& line) {
 
 // Checksum of a journal line and the previous line's checksum, `before`: a hash chain.
 std::uint64_t chained_line_checksum(std::uint64_t before, const std::string& content) {
-  return checksum_of(checksum_text(before) + content);
+  return checksum_of(format_checksum(before) + content);
 }
 
 // First and last dataset row of a segment, or -1 if the segment has no examples.
@@ -192,7 +192,7 @@ void Journal::append_line(Json line) {
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file.is_open()) system_error("write", path, errno);
   const auto check = chained_line_checksum(check_, line.dump());
-  line[kCheck] = checksum_text(check);
+  line[kCheck] = format_checksum(check);
   const auto text = line.dump() + "\n";
   const auto at = static_cast<off_t>(valid_bytes_);
   if (::ftruncate(file.number(), at) != 0 || ::lseek(file.number(), at, SEEK_SET) != at)
@@ -212,7 +212,7 @@ void Journal::append_entry(const JournalEntry& entry) {
                {"examples", entry.examples},
                {"rows", entry.rows},
                {"tokens", entry.tokens},
-               {"checksum", checksum_text(entry.checksum)}};
+               {"checksum", format_checksum(entry.checksum)}};
   if (entry.non_finite > 0) line["non_finite"] = entry.non_finite;
   append_line(std::move(line));
   entries_.push_back(entry);

@@ -245,7 +245,7 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
 std::string manifest_file_content(const Manifest& manifest) {
   Json json = to_json(manifest);
   json[kFormat] = kFormatNumber;
-  json[kChecksum] = checksum_text(checksum_of(json.dump()));
+  json[kChecksum] = format_checksum(checksum_of(json.dump()));
   return json.dump(1) + "\n";
 }
 
@@ -263,7 +263,7 @@ Manifest parse_manifest_file(std::string_view text, const std::string& where) {
           where);
     const std::string checksum = json.at(kChecksum);
     json.erase(kChecksum);
-    if (checksum != checksum_text(checksum_of(json.dump())))
+    if (checksum != format_checksum(checksum_of(json.dump())))
       bad_input(
           "{}: damaged: its checksum is not that of its content; start again with --overwrite",
           where);

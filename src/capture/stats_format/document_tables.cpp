@@ -102,7 +102,7 @@ class DocumentTableReader {
     table_ = file_.read(group_++);
     row_ = 0;
     group_rows_ = static_cast<std::size_t>(table_.rows());
-    if (!same_columns(table_.columns(), expected_.columns()))
+    if (!have_same_columns(table_.columns(), expected_.columns()))
       bad_input("{}: its columns are not those of the statistics beside it; make them again",
                 path_);
     return next();

@@ -74,7 +74,7 @@ void write_state(const std::string& folder, const Statistics& s) {
       {"metadata", s.metadata},
       {"settings", statistics_settings_to_json(s.settings)},
       {"configuration", parse_json(s.configuration, "configuration")},
-      {"files", to_json(list_files(folder))}};
+      {"files", to_json(make_file_list(folder))}};
   write_file(folder + "/" + stats_layout::kStateFile,
              state.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -283,7 +283,7 @@ void CaptureAssembler::finish(bool quiet) {
     for (; examples.next(); ++summary.examples) writer.append(examples.example());
     writer.finish();
   }
-  summary.files = list_files(folder_);
+  summary.files = make_file_list(folder_);
   log_step("all files are listed");
   write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
   write_file(folder_ + "/" + layout::kStateFile,

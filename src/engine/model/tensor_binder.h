@@ -116,7 +116,7 @@ class TensorBinder {
                   count);
       return;
     }
-    const auto expected = scales_shape(checkpoint_->info(name).shape, model_.fp8_block);
+    const auto expected = float8_scales_shape(checkpoint_->info(name).shape, model_.fp8_block);
     if (info.shape != expected)
       bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
                 scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),

@@ -36,8 +36,8 @@ std::map<std::string, std::string> load_weight_index(const std::string& folder,
 }
 
 // Checks all shards before opening any of them, so that the message lists every missing file.
-void check_shards(const std::string& folder, const std::string& index,
-                  const std::set<std::string>& shards) {
+void check_shards_exist(const std::string& folder, const std::string& index,
+                        const std::set<std::string>& shards) {
   std::vector<std::string> missing;
   for (const auto& shard : shards)
     if (!path_exists(join_path(folder, shard))) missing.push_back(shard);
@@ -194,7 +194,7 @@ void Checkpoint::open_gguf(const std::string& path) {
 void Checkpoint::open_shards(const std::string& index) {
   const auto shard_of = load_weight_index(folder_, index);
   const auto shards = shard_files_of_index(shard_of);
-  check_shards(folder_, index, shards);
+  check_shards_exist(folder_, index, shards);
   std::map<std::string, std::size_t> index_of;
   for (const auto& shard : shards) index_of[shard] = add_file(shard);
   for (const auto& [name, shard] : shard_of) {

@@ -118,11 +118,11 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
 
 // Returns the shape of the scale matrix for a weight of `shape` (rows, columns) and blocks of
 // `block` (rows, columns). Rounds up: blocks at the bottom and right edge may be partial.
-std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
-                                       const std::vector<std::int64_t>& block);
+std::vector<std::int64_t> float8_scales_shape(const std::vector<std::int64_t>& shape,
+                                              const std::vector<std::int64_t>& block);
 
 // Dequantizes float8 `values` (out, in) to float32 by multiplying every value by the scale of its
-// block. `scales` may have any floating-point dtype and must have the shape scales_shape().
+// block. `scales` may have any floating-point dtype and must have the shape float8_scales_shape().
 Tensor dequantize_float8(ConstTensorView values, ConstTensorView scales,
                          const std::vector<std::int64_t>& block);
 

@@ -21,7 +21,7 @@
 namespace qkscope {
 namespace {
 
-// Blocks are read byte by byte; 16-bit fields are little-endian. q: quantized integers.
+// Blocks are read byte by byte; 16-bit fields are little-endian. q denotes quantized integers.
 float read_half(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
@@ -72,7 +72,7 @@ void dequantize_q8_0(const std::uint8_t* block, float* values) {
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
 }
 
-// Block layout: exponent of the scale, q[16]. Each q is an index into a table of 4-bit floats.
+// MXFP4 block: exponent of the scale, q[16]. Each q is an index into a table of 4-bit floats.
 void dequantize_mxfp4(const std::uint8_t* block, float* values) {
   constexpr float kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const float half_scale = std::ldexp(1.0f, block[0] - 128);
@@ -95,7 +95,7 @@ int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// Block layout: scales[16] (4-bit scale and minimum of 16 elements), q[64], scale, minimum scale.
+// Q2_K block: scales[16] (4-bit scale and minimum of 16 elements), q[64], scale, minimum scale.
 void dequantize_q2_k(const std::uint8_t* block, float* values) {
   const float scale = read_half(block + 80);
   const float minimum = read_half(block + 82);
@@ -107,7 +107,7 @@ void dequantize_q2_k(const std::uint8_t* block, float* values) {
   }
 }
 
-// Block layout: high bits[32], q[64], scales[12] (sixteen 6-bit values), scale.
+// Q3_K block: high bits[32], q[64], scales[12] (sixteen 6-bit values), scale.
 void dequantize_q3_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 96;
   const float scale = read_half(block + 108);
@@ -123,19 +123,19 @@ void dequantize_q3_k(const std::uint8_t* block, float* values) {
 }
 
 // Returns the six-bit scale and minimum of the k-th group of 32 elements from twelve packed bytes.
-std::pair<int, int> scale_and_minimum(const std::uint8_t* bytes, int k) {
+std::pair<int, int> unpack_scale_and_minimum(const std::uint8_t* bytes, int k) {
   if (k < 4) return {bytes[k] & 0x3f, bytes[k + 4] & 0x3f};
   return {(bytes[k + 4] & 0xf) | (bytes[k - 4] >> 2 & 0x30),
           (bytes[k + 4] >> 4) | (bytes[k] >> 2 & 0x30)};
 }
 
-// Block layout: scale, scale of the minima, 12 bytes of 6-bit scales and minima, then the q values.
+// Q4_K and Q5_K block: scale, scale of the minima, 12 bytes of 6-bit scales and minima, q values.
 template <typename Q>
 void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
   const float scale = read_half(block);
   const float minimum = read_half(block + 2);
   for (int i = 0; i < kLargeBlock; ++i) {
-    const auto [group_scale, group_minimum] = scale_and_minimum(block + 4, i / 32);
+    const auto [group_scale, group_minimum] = unpack_scale_and_minimum(block + 4, i / 32);
     values[i] = scale * static_cast<float>(group_scale) * static_cast<float>(q(i)) -
                 minimum * static_cast<float>(group_minimum);
   }
@@ -150,7 +150,7 @@ void dequantize_q5_k(const std::uint8_t* block, float* values) {
       block, values, [&](int i) { return four_bits(block + 48, i) | one_bit(block + 16, i) << 4; });
 }
 
-// Block layout: low 4 bits of q (128 bytes), high 2 bits (64 bytes), scales[16], scale.
+// Q6_K block: low 4 bits of q (128 bytes), high 2 bits (64 bytes), scales[16], scale.
 void dequantize_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
   const float scale = read_half(block + 208);
@@ -196,14 +196,14 @@ constexpr std::array kUnsupportedTypes = {
 
 constexpr const char* kExtension = ".gguf";
 
-DType memory_dtype(const GgufTensorSource& source) {
+DType dequantized_dtype(const GgufTensorSource& source) {
   const bool computed =
       source.stored_plus_one || source.stored_negative_exp || source.values != nullptr;
   return computed ? DType::f32 : source.tensor->type->plain.value_or(DType::f32);
 }
 
-// Joins the halves of kv_b_proj; attn_k_b is stored transposed.
-Tensor join_keys_and_values(const GgufTensorSource& source, std::span<const std::byte> file) {
+// Joins the halves of kv_b_proj (MLA): attn_k_b, which GGUF stores transposed, and attn_v_b.
+Tensor assemble_kv_b_proj(const GgufTensorSource& source, std::span<const std::byte> file) {
   const auto keys = source.tensor->dequantize(file), values = source.values->dequantize(file);
   const auto rank = source.tensor->shape[1], d_key = source.tensor->shape[2];
   const auto d_value = source.values->shape[1];
@@ -219,7 +219,7 @@ Tensor join_keys_and_values(const GgufTensorSource& source, std::span<const std:
 
 Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> file,
                   const std::string& where) {
-  if (source.values != nullptr) return join_keys_and_values(source, file);
+  if (source.values != nullptr) return assemble_kv_b_proj(source, file);
   const auto& stored = *source.tensor;
   const auto& type = *stored.type;
   const auto rows = stored.shape.empty() ? 1 : stored.shape.front();
@@ -229,10 +229,10 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
     bad_input("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16",
               where, quote_text(stored.name), type.name);
   const auto bytes_of_row = static_cast<std::size_t>(width / type.elements) * type.bytes;
-  Tensor result(Shape(std::span(source.shape)), memory_dtype(source));
+  Tensor result(Shape(std::span(source.shape)), dequantized_dtype(source));
   const auto size = dtype_size(result.dtype());
   parallel_for(rows, [&](std::int64_t row) {
-    const auto from = moves_columns ? row : source.order.stored(row);
+    const auto from = moves_columns ? row : source.order.stored_index(row);
     const auto bytes =
         file.subspan(stored.begin + static_cast<std::size_t>(from) * bytes_of_row, bytes_of_row);
     auto* to = result.view().bytes() + static_cast<std::size_t>(row * width) * size;
@@ -244,7 +244,8 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
     const std::vector<std::byte> copy(to, to + static_cast<std::size_t>(width) * size);
     for (std::int64_t i = 0; i < width; ++i)
       std::memcpy(to + static_cast<std::size_t>(i) * size,
-                  copy.data() + static_cast<std::size_t>(source.order.stored(i)) * size, size);
+                  copy.data() + static_cast<std::size_t>(source.order.stored_index(i)) * size,
+                  size);
   });
   if (source.stored_plus_one)
     std::for_each_n(result.data<float>(), result.size(), [](float& weight) { weight -= 1.0f; });
@@ -285,7 +286,7 @@ void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, 
   }
 }
 
-std::int64_t GgufOrder::stored(std::int64_t index) const {
+std::int64_t GgufPermutation::stored_index(std::int64_t index) const {
   if (outer == 0 || index < first) return index;
   const auto within = (index - first) % (outer * inner * unit);
   const auto moved = within / unit % inner * outer + within / (inner * unit);
@@ -339,12 +340,12 @@ std::uint64_t GgufFile::widened_bytes() const {
   for (const auto& [name, source] : model_->tensors)
     if (!source.needs_no_conversion())
       bytes += static_cast<std::uint64_t>(Shape(std::span(source.shape)).count()) *
-               dtype_size(memory_dtype(source));
+               dtype_size(dequantized_dtype(source));
   return bytes;
 }
 
-std::vector<std::int64_t> scales_shape(const std::vector<std::int64_t>& shape,
-                                       const std::vector<std::int64_t>& block) {
+std::vector<std::int64_t> float8_scales_shape(const std::vector<std::int64_t>& shape,
+                                              const std::vector<std::int64_t>& block) {
   return {(shape[0] + block[0] - 1) / block[0], (shape[1] + block[1] - 1) / block[1]};
 }
 

@@ -35,8 +35,8 @@ class GgufParser {
 
   GgufHeader parse() {
     read_version();
-    const auto tensors = take_count("the number of tensors", kMostTensors);
-    const auto keys = take_count("the number of metadata keys", kMostKeys);
+    const auto tensors = read_count("the number of tensors", kMostTensors);
+    const auto keys = read_count("the number of metadata keys", kMostKeys);
     for (std::uint64_t i = 0; i < keys; ++i) read_key();
     if (const auto parts = GgufMetadata(header_, where_).natural_number("split.count", 1);
         parts > 1)
@@ -61,21 +61,21 @@ class GgufParser {
       bad_input("{}: GGUF version {}, expected 2 or 3", where_, version);
   }
 
-  std::string take_string(std::uint64_t longest, const std::string& what) {
+  std::string read_text(std::uint64_t longest, const std::string& what) {
     const auto length = reader_.read<std::uint64_t>(what);
     if (length > longest)
       bad_input("{}: {} has {} bytes, expected at most {}", where_, what, length, longest);
     return std::string(reader_.read_text(length, what));
   }
 
-  std::uint64_t take_count(const std::string& what, std::uint64_t most) {
+  std::uint64_t read_count(const std::string& what, std::uint64_t most) {
     const auto count = reader_.read<std::uint64_t>(what);
     if (count > most) bad_input("{}: {} is {}, expected at most {}", where_, what, count, most);
     return count;
   }
 
   void read_key() {
-    const auto key = take_string(kLongestName, "the name of a metadata key");
+    const auto key = read_text(kLongestName, "the name of a metadata key");
     const auto what = fmt::format("metadata {}", quote_text(key));
     const auto type = reader_.read<std::uint32_t>(what);
     auto value = type == kList ? read_list(what) : read_value(type, what);
@@ -85,7 +85,7 @@ class GgufParser {
 
   Json read_list(const std::string& what) {
     const auto type = reader_.read<std::uint32_t>(what);
-    const auto count = take_count(fmt::format("the length of {}", what), kMostElements);
+    const auto count = read_count(fmt::format("the length of {}", what), kMostElements);
     if (type == kList) bad_input("{}: {} is a list of lists, which is not supported", where_, what);
     // Every element takes at least one byte, so check the count before reserving memory.
     if (count > reader_.bytes_left())
@@ -122,7 +122,7 @@ class GgufParser {
   }
 
   Json read_string(const std::string& what) {
-    return take_string(std::numeric_limits<std::uint32_t>::max(), what);
+    return read_text(std::numeric_limits<std::uint32_t>::max(), what);
   }
 
   Json read_flag(const std::string& what) {
@@ -133,7 +133,7 @@ class GgufParser {
 
   GgufTensor read_tensor() {
     GgufTensor tensor{};
-    tensor.name = take_string(kLongestName, "the name of a tensor");
+    tensor.name = read_text(kLongestName, "the name of a tensor");
     const auto what = fmt::format("tensor {}", quote_text(tensor.name));
     const auto rank = reader_.read<std::uint32_t>(what);
     if (rank > kMostDimensions)

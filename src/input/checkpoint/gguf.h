@@ -20,7 +20,7 @@
 
 namespace qkscope {
 
-// An element type: plain numbers, or quantized blocks with shared scales (dequantize.cpp).
+// A GGUF element type: plain numbers, or quantized blocks that share a scale (dequantize.cpp).
 struct GgufType {
   std::uint32_t id;  // type number in the file
   const char* name;
@@ -51,7 +51,7 @@ struct GgufTensor {
 };
 
 struct GgufHeader {
-  // Values are numbers, booleans, strings or lists. Strings are raw bytes, possibly invalid UTF-8.
+  // Metadata values: numbers, booleans, strings (raw bytes, possibly invalid UTF-8) or lists.
   std::map<std::string, Json> metadata;
   std::map<std::string, GgufTensor> tensors;
 };
@@ -84,21 +84,21 @@ class GgufMetadata {
   std::string where_;
 };
 
-// A permutation by llama.cpp's converter of the rows, or columns, from `first` on: each block
-// (outer, inner, unit) is stored as (inner, outer, unit). An `outer` of 0 means no permutation.
-struct GgufOrder {
+// Permutation that llama.cpp's converter applied to the rows or columns from index `first` on: each
+// block (outer, inner, unit) is stored as (inner, outer, unit). No permutation if `outer` is 0.
+struct GgufPermutation {
   std::int64_t outer = 0, inner = 0, unit = 1, first = 0;
   bool columns = false;
 
-  std::int64_t stored(std::int64_t index) const;  // returns the index in the file
-  bool operator==(const GgufOrder&) const = default;
+  std::int64_t stored_index(std::int64_t index) const;  // returns the index in the file
+  bool operator==(const GgufPermutation&) const = default;
 };
 
 // A tensor in a GGUF file and the transformations that llama.cpp's converter applied to it.
 struct GgufTensorSource {
   const GgufTensor* tensor;
   std::vector<std::int64_t> shape;     // in the checkpoint
-  GgufOrder order = {};                // of q and k for RoPE in pairs, or of value heads
+  GgufPermutation order = {};          // of q and k for RoPE in pairs, or of value heads
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
   bool stored_negative_exp = false;    // A_log of Mamba 2: the file stores -exp(weight)
   const GgufTensor* values = nullptr;  // MLA: attn_v_b, where `tensor` is attn_k_b

@@ -194,9 +194,9 @@ inline constexpr const char* kGgufModules = R"({
 "ssm_a": "mamba.A_log", "ssm_d": "mamba.D", "ssm_norm": "mamba.norm", "ssm_out": "mamba.out_proj"
 })";
 
-// Metadata keys without effect on the computation, for any value (null) or for the given value.
-// Sizes follow from tensor shapes, or are those of Mamba 2 in a Granite 4 model without it; the
-// original context matters only if RoPE is scaled; sections of multimodal RoPE rotate text alike.
+// Metadata keys that do not affect the computation, with any value (null) or with the given value.
+// Sizes follow from tensor shapes or describe Mamba 2 layers that a Granite 4 model lacks; the
+// original context length matters only with RoPE scaling; multimodal RoPE rotates text as usual.
 inline constexpr const char* kGgufNeutralKeys = R"({
 "vocab_size": null, "expert_shared_feed_forward_length": null, "tensor_data_layout": null,
 "pooling_type": null, "rope.dimension_sections": null, "rope.scaling.original_context_length": null, "attention.causal": true,

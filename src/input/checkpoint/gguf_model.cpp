@@ -140,7 +140,7 @@ class GgufConfigConverter {
       config_[setting] = header_.tensors.contains(fmt::format("blk.0.{}.bias", module));
   }
 
-  // Returns the width of a mixer and the number of its heads.
+  // Returns the width and the number of heads of an SSM or delta net mixer.
   std::pair<std::int64_t, std::int64_t> read_mixer_size() {
     const auto width = natural_number("ssm.inner_size"),
                heads = natural_number("ssm.time_step_rank");
@@ -149,7 +149,7 @@ class GgufConfigConverter {
     return {width, heads};
   }
 
-  // Writes the sizes of Mamba 2 under the names of every family.
+  // Writes the sizes of Mamba 2 under the config.json keys of every model family that has it.
   void write_mamba2() {
     const auto [width, heads] = read_mixer_size();
     config_["mamba_d_ssm"] = width;
@@ -180,7 +180,7 @@ class GgufConfigConverter {
       write_listed_layers("attention.recurrent_layers", "linear_attention");
   }
 
-  // Dtype of the weights in memory; quantized blocks become float32.
+  // Dtype of the GGUF weights in memory; quantized blocks become float32.
   std::string_view weight_dtype() const {
     auto found = header_.tensors.find("blk.0.ffn_down.weight");
     for (const auto* other : {"blk.0.ffn_down_exps.weight", "blk.0.ssm_out.weight"})
@@ -189,7 +189,7 @@ class GgufConfigConverter {
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // Accepts a single number, or a list with the same number for every layer with attention.
+  // Reads one number, or a list with the same number for every layer that has attention.
   std::int64_t uniform_number(const char* name) {
     const auto& value = metadata_.at(full_key(name));
     if (!value.is_array()) return natural_number(name);
@@ -247,7 +247,7 @@ class GgufConfigConverter {
     }
   }
 
-  // Newer files store lengths of latent vectors as key_length, those of keys as key_length_mla.
+  // Newer GGUF files store the latent length in key_length and the key length in key_length_mla.
   void write_latent_sizes() {
     const auto key_length = natural_number("attention.key_length_mla", d_head_);
     d_head_ = natural_number("rope.dimension_count");
@@ -257,7 +257,7 @@ class GgufConfigConverter {
         natural_number("attention.value_length_mla", natural_number("attention.value_length", 0));
   }
 
-  // DeepSeek-V2 has softmax scores, the default of llama.cpp; DeepSeek-V3 has sigmoid scores.
+  // Router scores are a softmax (llama.cpp's default) in DeepSeek-V2 and a sigmoid in DeepSeek-V3.
   void write_router() {
     const bool always = config_.value("norm_topk_prob", false),
                latent = config_["model_type"] == "deepseek_v2";
@@ -273,7 +273,7 @@ class GgufConfigConverter {
     if (function == 2) config_["model_type"] = "deepseek_v3", config_["topk_method"] = "noaux_tc";
   }
 
-  // sliding_window_pattern is a period (every n-th layer has full attention) or a list of booleans.
+  // sliding_window_pattern is a period n (every n-th layer has full attention) or a boolean list.
   void write_sliding_window() {
     const auto window = natural_number("attention.sliding_window", 0);
     const auto* const pattern = "attention.sliding_window_pattern";
@@ -290,7 +290,7 @@ class GgufConfigConverter {
     if (config_["model_type"] == "olmo2") config_["model_type"] = "olmo3";
   }
 
-  // Layers for which a list of booleans is true are of `type`, others have full attention.
+  // Reads a list of booleans, one per layer: true stands for `type`, false for full attention.
   void write_listed_layers(const char* key, const char* type) {
     for (const Json& marked : metadata_.list(full_key(key))) {
       if (!marked.is_boolean()) metadata_.fail(full_key(key), "true or false for each layer");
@@ -298,8 +298,8 @@ class GgufConfigConverter {
     }
   }
 
-  // Returns the number of each layer; a metadata value may be one number for all layers.
-  std::vector<std::int64_t> numbers_of_layers(const char* key) {
+  // Reads one number per layer; a metadata value may be one number for all layers.
+  std::vector<std::int64_t> numbers_per_layer(const char* key) {
     const Json& value = metadata_.at(full_key(key));
     if (!value.is_array()) return std::vector(as_index(n_layers_), natural_number(key));
     if (std::ssize(value) != n_layers_ ||
@@ -322,8 +322,8 @@ class GgufConfigConverter {
       if (natural_number(key, d_sliding) != d_sliding)
         metadata_.fail(full_key(key), fmt::format("{}, the length of keys", d_sliding));
     const auto shared = natural_number("attention.shared_kv_layers", 0);
-    const auto widths = numbers_of_layers("feed_forward_length"),
-               key_heads = numbers_of_layers("attention.head_count_kv");
+    const auto widths = numbers_per_layer("feed_forward_length"),
+               key_heads = numbers_per_layer("attention.head_count_kv");
     config_["head_dim"] = d_sliding;
     config_["num_kv_shared_layers"] = shared;
     config_["use_double_wide_mlp"] = widths.back() != widths.front();
@@ -346,11 +346,11 @@ class GgufConfigConverter {
       config_["vocab_size_per_layer_input"] = embedding->second.shape.front();
   }
 
-  // In layers with full attention, the first frequencies have the factor 1; those of dimensions
-  // without RoPE have a factor of 1e30.
+  // Gemma 4 layers with full attention: the RoPE factor is 1 for the first frequencies and 1e30 for
+  // those of dimensions without RoPE.
   void write_gemma4_rope() {
     const auto factors = header_.tensors.contains(kFrequencyFactors)
-                             ? read_factors(kFrequencyFactors).get<std::vector<float>>()
+                             ? read_rope_factors(kFrequencyFactors).get<std::vector<float>>()
                              : std::vector<float>();
     const auto rotated = std::ranges::find_if_not(factors, [](float f) { return f == 1.0f; });
     if (2 * std::ssize(factors) != d_head_ ||
@@ -390,32 +390,32 @@ class GgufConfigConverter {
     const auto type = metadata_.text(full_key("rope.scaling.type"),
                                      has_key("rope.scaling.factor") ? "linear" : "none");
     if (header_.tensors.contains(kFrequencyFactors))
-      write_factors(type, kFrequencyFactors, kFrequencyFactors);
+      write_rope_factors(type, kFrequencyFactors, kFrequencyFactors);
     else if (header_.tensors.contains(kShortFactors) && header_.tensors.contains(kLongFactors))
-      write_factors(type, kShortFactors, kLongFactors);
+      write_rope_factors(type, kShortFactors, kLongFactors);
     else
-      write_scaling(type);
+      write_rope_scaling(type);
   }
 
   // GGUF stores one divisor per RoPE frequency for longrope and for llama3 models. The config.json
   // returned here uses longrope for both.
-  void write_factors(const std::string& type, const char* short_name, const char* long_name) {
+  void write_rope_factors(const std::string& type, const char* short_name, const char* long_name) {
     if (type != "none" && has_key("rope.scaling.factor") && number("rope.scaling.factor") != 1.0)
       metadata_.fail(full_key("rope.scaling.factor"), "1 beside factors of frequencies");
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = "longrope";
-    scaling["short_factor"] = read_factors(short_name);
-    scaling["long_factor"] = read_factors(long_name);
+    scaling["short_factor"] = read_rope_factors(short_name);
+    scaling["long_factor"] = read_rope_factors(long_name);
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
         has_key("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
-    // longrope switches factors at this position, without effect if both factor lists are equal.
+    // Above this position longrope uses long_factor, without effect if both lists are equal.
     scaling["original_max_position_embeddings"] =
         natural_number("rope.scaling.original_context_length", positions);
   }
 
-  Json read_factors(const char* name) const {
+  Json read_rope_factors(const char* name) const {
     constexpr std::int64_t kMost = 1 << 16;
     const auto& tensor = header_.tensors.at(name);
     if (tensor.element_count() > kMost)
@@ -424,7 +424,7 @@ class GgufConfigConverter {
     return tensor.dequantize(file_);
   }
 
-  void write_scaling(const std::string& type) {
+  void write_rope_scaling(const std::string& type) {
     if (type == "none") return;
     if (type != "linear" && type != "yarn")
       metadata_.fail(full_key("rope.scaling.type"),
@@ -461,8 +461,8 @@ class GgufConfigConverter {
   std::int64_t d_model_ = 0, n_heads_ = 0, n_layers_ = 0, d_head_ = 0;
 };
 
-// Adds attn_v_b (head, d_value, rank) to attn_k_b (head, rank, d_key): the halves of kv_b_proj.
-bool add_value_rows(GgufTensorSource& source, const GgufTensor& tensor) {
+// Pairs the halves of kv_b_proj: attn_k_b (head, rank, d_key) and attn_v_b (head, d_value, rank).
+bool add_value_tensor(GgufTensorSource& source, const GgufTensor& tensor) {
   const auto keys = source.shape, values = tensor.shape;
   if (keys.size() != 3 || values.size() != 3 || keys[0] != values[0] || keys[1] != values[2])
     return false;
@@ -502,9 +502,9 @@ std::string checkpoint_name(const Json& architecture, const std::string& stored)
   return layer + name + (whole ? "" : ending);
 }
 
-// Restores dimensions that the converter removed or added: a convolution is (channels, 1, taps),
-// A_log and D are (heads), and the norm of all groups is a vector. A_log of Kimi Linear is
-// (1, 1, heads, 1), and the gate of a shared expert (1, d_model).
+// Restores the shape of tensors whose dimensions the converter removed or added: (channels, 1,
+// taps) for convolutions, (heads) for A_log and D, one vector for grouped norms, (1, 1, heads, 1)
+// for A_log of Kimi Linear, (1, d_model) for the gate of a shared expert.
 void restore_shape(GgufTensorSource& source, const Json& architecture, const Json& groups) {
   auto& shape = source.shape;
   const auto& name = source.tensor->name;
@@ -522,8 +522,8 @@ void restore_shape(GgufTensorSource& source, const Json& architecture, const Jso
 // Returns how the converter permutes a tensor. llama.cpp rotates adjacent dimensions of a head,
 // (0, 1), (2, 3), ..., where checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ... It stores the
 // first value head of every key head of a delta net before the second ones.
-GgufOrder find_order(const GgufTensor& tensor, const Json& architecture, const Json& config,
-                     const std::string& where) {
+GgufPermutation find_permutation(const GgufTensor& tensor, const Json& architecture,
+                                 const Json& config, const std::string& where) {
   if (tensor.shape.empty()) return {};
   const auto rows = tensor.shape.front();
   const auto number = [&](const char* key) { return config[key].get<std::int64_t>(); };
@@ -578,14 +578,14 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
       continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
     restore_shape(source, architecture, model.config.value("mamba_n_groups", Json()));
-    source.order = find_order(tensor, architecture, model.config, where);
+    source.order = find_permutation(tensor, architecture, model.config, where);
     source.stored_negative_exp = stored.ends_with(".ssm_a");
     source.stored_plus_one = architecture.value("norms_add_one", false) &&
                              stored.ends_with("norm.weight") &&
                              !stored.ends_with(".ssm_norm.weight");
     const auto name = checkpoint_name(architecture, stored);
     const auto [entry, is_new] = model.tensors.emplace(name, source);
-    if (name.empty() || (!is_new && !add_value_rows(entry->second, tensor)))
+    if (name.empty() || (!is_new && !add_value_tensor(entry->second, tensor)))
       bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
                 quote_text(stored), std::string(architecture["name"]));
   }

@@ -36,7 +36,7 @@ fs::path expand_home(const std::string& path) {
          path.substr(std::min<std::size_t>(2, path.size()));
 }
 
-std::vector<std::string> folders_in(const fs::path& folder) {
+std::vector<std::string> list_subfolders(const fs::path& folder) {
   if (!is_folder(folder)) return {};
   auto names = entry_names(folder);
   std::erase_if(names, [&](const std::string& name) { return !is_folder(folder / name); });
@@ -53,11 +53,11 @@ std::string read_ref(const fs::path& ref) {
   return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));
 }
 
-// Lists branches and tags, then commits, for use in an error message.
-std::string revisions_in(const fs::path& repository) {
+// Lists the cached branches and tags, then the cached commits, for an error message.
+std::string list_revisions(const fs::path& repository) {
   std::vector<std::string> names;
   for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
-  for (const auto& commit : folders_in(repository / "snapshots")) names.push_back(commit);
+  for (const auto& commit : list_subfolders(repository / "snapshots")) names.push_back(commit);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -70,7 +70,7 @@ std::string download_command(RepositoryKind kind, const std::string& id,
 
 // Returns the cached commits that are equal to `revision` or start with it.
 std::vector<std::string> matching_commits(const fs::path& repository, const std::string& revision) {
-  auto commits = folders_in(repository / "snapshots");
+  auto commits = list_subfolders(repository / "snapshots");
   if (std::ranges::find(commits, revision) != commits.end()) return {revision};
   const bool prefix = is_commit_prefix(revision);
   std::erase_if(
@@ -81,7 +81,7 @@ std::vector<std::string> matching_commits(const fs::path& repository, const std:
 // Suggests the cached model id that is closest to a misspelled one.
 std::string suggest_model(const std::string& id, const fs::path& cache) {
   std::vector<std::string> ids;
-  for (const auto& name : folders_in(cache))
+  for (const auto& name : list_subfolders(cache))
     if (const auto found = parse_cache_folder_name(name);
         found && found->kind == RepositoryKind::model)
       ids.push_back(found->id);
@@ -115,7 +115,7 @@ std::string find_snapshot(RepositoryKind kind, const std::string& id, const std:
     bad_input(
         "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
         "there: {}; download it with '{}'",
-        id, quote_text(revision), commit, path_of(commit), revisions_in(folder), download);
+        id, quote_text(revision), commit, path_of(commit), list_revisions(folder), download);
   }
   const auto matches = matching_commits(folder, revision);
   if (matches.size() == 1) return path_of(matches.front());
@@ -126,7 +126,7 @@ std::string find_snapshot(RepositoryKind kind, const std::string& id, const std:
       "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
       "it with '{}'",
       id, quote_text(revision), (folder / "refs" / revision).string(), path_of(revision),
-      revisions_in(folder), download);
+      list_revisions(folder), download);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // limit of the safetensors library
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Dtypes of the format that are not supported, with their size in bits, to validate byte counts.
+// Unsupported safetensors dtypes with their size in bits, to validate byte counts of tensors.
 constexpr std::array kUnsupportedDtypes = {
     std::pair{"F4", 4u},          std::pair{"F6_E2M3", 6u}, std::pair{"F6_E3M2", 6u},
     std::pair{"F8_E5M2", 8u},     std::pair{"F8_E8M0", 8u}, std::pair{"F8_E4M3FNUZ", 8u},
@@ -38,13 +38,13 @@ std::optional<std::uint64_t> bits_per_element(const TensorHeaderEntry& entry) {
   return std::nullopt;
 }
 
-std::string shape_text(const TensorHeaderEntry& entry) {
+std::string format_shape(const TensorHeaderEntry& entry) {
   constexpr std::size_t kMost = 16;
   if (entry.shape.size() > kMost) return fmt::format("of {} dimensions", entry.shape.size());
   return fmt::format("[{}]", fmt::join(entry.shape, ", "));
 }
 
-std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
+std::string_view read_header_text(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs"))
     bad_input("{}: this is a Git LFS pointer, not the weights; run 'git lfs pull' in its folder",
@@ -68,7 +68,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
 }
 
 // `where` names the file and the tensor in error messages.
-void check_fields(const Json& json, const std::string& where) {
+void check_entry_fields(const Json& json, const std::string& where) {
   if (!json.is_object())
     bad_input("{}: found {}, expected a map with dtype, shape and data_offsets", where,
               json.type_name());
@@ -88,7 +88,7 @@ void check_fields(const Json& json, const std::string& where) {
 
 // The overflow check ignores dimensions of size zero, because the strides of an empty tensor are
 // products of the other dimensions and must not overflow either.
-void check_size(const TensorHeaderEntry& entry, const std::string& where) {
+void check_byte_count(const TensorHeaderEntry& entry, const std::string& where) {
   if (entry.begin > entry.end)
     bad_input("{}: data_offsets are reversed: begin {}, end {}", where, entry.begin, entry.end);
   std::int64_t count = 1;
@@ -97,24 +97,24 @@ void check_size(const TensorHeaderEntry& entry, const std::string& where) {
     empty |= size == 0;
     if (size != 0 && __builtin_mul_overflow(count, size, &count))
       bad_input("{}: the shape {} has more elements than 64 bits can count", where,
-                shape_text(entry));
+                format_shape(entry));
   }
   const auto bits_each = bits_per_element(entry);
   if (!bits_each) return;  // unknown dtype: the byte count cannot be validated
   std::uint64_t bits = 0;
   if (__builtin_mul_overflow(empty ? 0 : static_cast<std::uint64_t>(count), *bits_each, &bits))
     bad_input("{}: the shape {} in {} needs more bytes than 64 bits can count", where,
-              shape_text(entry), entry.stored_dtype);
+              format_shape(entry), entry.stored_dtype);
   if (bits % 8 != 0)
-    bad_input("{}: the shape {} in {} does not fill whole bytes", where, shape_text(entry),
+    bad_input("{}: the shape {} in {} does not fill whole bytes", where, format_shape(entry),
               entry.stored_dtype);
   if (bits / 8 != entry.end - entry.begin)
     bad_input("{}: the shape {} in {} needs {} bytes, but data_offsets give {}", where,
-              shape_text(entry), entry.stored_dtype, bits / 8, entry.end - entry.begin);
+              format_shape(entry), entry.stored_dtype, bits / 8, entry.end - entry.begin);
 }
 
 TensorHeaderEntry parse_entry(const Json& json, const std::string& where) {
-  check_fields(json, where);
+  check_entry_fields(json, where);
   TensorHeaderEntry entry{};
   entry.stored_dtype = json["dtype"].get<std::string>();
   const auto dtype = dtype_from_safetensors(entry.stored_dtype);
@@ -130,7 +130,7 @@ TensorHeaderEntry parse_entry(const Json& json, const std::string& where) {
     entry.shape.push_back(static_cast<std::int64_t>(whole_number(size, "the shape", INT64_MAX)));
   entry.begin = whole_number(json["data_offsets"][0], "data_offsets", UINT64_MAX);
   entry.end = whole_number(json["data_offsets"][1], "data_offsets", UINT64_MAX);
-  check_size(entry, where);
+  check_byte_count(entry, where);
   return entry;
 }
 
@@ -208,7 +208,7 @@ std::string header_json(const std::string& path, std::span<const TensorDeclarati
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where) {
-  const auto text = header_text(file, where);
+  const auto text = read_header_text(file, where);
   const Json json = parse_json(text, where + " (header)", RepeatedKeyPolicy::refuse);
   if (!json.is_object())
     bad_input("{}: the header is a JSON {}, expected a map of tensors", where, json.type_name());

@@ -59,7 +59,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 // A memory-mapped safetensors file. Tensor views must not outlive the SafetensorsFile.
 class SafetensorsFile {
  public:
-  // `parse` supports other file formats by describing their tensors as a safetensors header.
+  // `parse` reads the header; parsers of other formats return an equivalent safetensors header.
   using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
   explicit SafetensorsFile(const std::string& path, Parse* parse = parse_safetensors_header)
       : file_(path), header_(parse(file_.bytes(), path)) {}
@@ -95,7 +95,7 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  // Appends bytes to the data section. Tensors must be written in the order of `tensors`.
+  // Appends bytes to the data section. Tensors must be written in the order of their declaration.
   void write(std::span<const std::byte> bytes) { file_.write(bytes); }
   // Renames the temporary file to its final name. All bytes must have been written.
   void commit();
@@ -108,7 +108,7 @@ class SafetensorsWriter {
 // ---- PyTorch checkpoints since version 1.6: a zip file with one pickle that describes the
 // tensors, and one member per storage
 
-// Returns the tensors and their byte ranges as a safetensors header.
+// Returns the tensors of a PyTorch zip file and their byte ranges as a safetensors header.
 SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file, const std::string& where);
 
 // A tensor as a strided view of a storage. Each storage is one member of the zip file.

@@ -48,7 +48,7 @@ class ZipDirectory {
     ZipMembers members;
     for (; count > 0; --count) {
       file_.bytes_at(at, kCentralSize);
-      expect(at, kCentralHeader, "a record of its directory is not where it should be");
+      check_signature(at, kCentralHeader, "a record of its directory is not where it should be");
       const auto name_length = file_.integer_at(at + 28, 2);
       const auto extra_length = file_.integer_at(at + 30, 2);
       const std::string name(bytes_as_text(file_.bytes_at(at + kCentralSize, name_length)));
@@ -71,17 +71,17 @@ class ZipDirectory {
   };
 
   Directory find_directory() const {
-    const auto end = find_end();
+    const auto end = find_end_record();
     const bool has_64 =
         end >= kLocatorSize && file_.integer_at(end - kLocatorSize, 4) == kEnd64Locator;
     if (!has_64) return {file_.integer_at(end + 16, 4), file_.integer_at(end + 10, 2)};
     const auto end64 = file_.integer_at(end - kLocatorSize + 8, 8);
     file_.bytes_at(end64, kEnd64Size);
-    expect(end64, kEnd64, "the end of its 64-bit directory is not where it should be");
+    check_signature(end64, kEnd64, "the end of its 64-bit directory is not where it should be");
     return {file_.integer_at(end64 + 48, 8), file_.integer_at(end64 + 32, 8)};
   }
 
-  std::uint64_t find_end() const {
+  std::uint64_t find_end_record() const {
     if (file_.size() < kEndSize) fail("it is too short");
     const auto last = file_.size() - kEndSize;
     const auto lowest = last > kLongestComment ? last - kLongestComment : 0;
@@ -97,7 +97,7 @@ class ZipDirectory {
         sizes.stored != sizes.plain)
       fail(fmt::format("{} is compressed or encrypted", quote_text(name)));
     file_.bytes_at(sizes.header, kLocalSize);
-    expect(sizes.header, kLocalHeader, "a member is not where its directory says");
+    check_signature(sizes.header, kLocalHeader, "a member is not where its directory says");
     const auto begin = sizes.header + kLocalSize + file_.integer_at(sizes.header + 26, 2) +
                        file_.integer_at(sizes.header + 28, 2);
     file_.bytes_at(begin, sizes.plain);
@@ -122,7 +122,7 @@ class ZipDirectory {
     return sizes;
   }
 
-  void expect(std::uint64_t at, std::uint32_t signature, const char* what) const {
+  void check_signature(std::uint64_t at, std::uint32_t signature, const char* what) const {
     if (file_.integer_at(at, 4) != signature) fail(what);
   }
   [[noreturn]] void fail(const std::string& what) const {

@@ -85,7 +85,7 @@ std::string server_explanation(const HttpResponse& response) {
   return text.empty() ? "" : fmt::format(" (it says {})", quote_text(text));
 }
 
-std::string token_advice(const HubClient& client) {
+std::string advise_on_token(const HubClient& client) {
   return client.settings().token.empty()
              ? "no token was sent: set HF_TOKEN, or log in with 'hf auth login'"
              : "the token that was sent (HF_TOKEN or the token file) may be of another user, "
@@ -196,17 +196,17 @@ void throw_refusal(const HubClient& client, const HttpResponse& response,
   if (code == "GatedRepo")
     bad_input(
         "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
-        name, client.endpoint_url(repository.page_path()).to_string(), token_advice(client));
+        name, client.endpoint_url(repository.page_path()).to_string(), advise_on_token(client));
   if (code == "RevisionNotFound")
     bad_input("{}: the Hub has no such revision{}", name, server_explanation(response));
   if (response.status == 404 || code == "RepoNotFound")
     bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
               name, client.endpoint_url("").without_query(), repository.kind_name(),
-              token_advice(client));
+              advise_on_token(client));
   if (response.status == 401 || response.status == 403)
     bad_input("{}: the Hub does not allow to {} it{}; {}", name,
               access == RepositoryAccess::read ? "read" : "write to", server_explanation(response),
-              token_advice(client));
+              advise_on_token(client));
   if (response.status == 429)
     failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,
             server_explanation(response));

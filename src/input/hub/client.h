@@ -136,14 +136,14 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository);
 
-// Reads CACHED/trees/COMMIT.json, a listing that huggingface_hub also uses. Returns nullopt if the
-// file is missing or invalid.
+// Reads the cached file list of a commit, trees/COMMIT.json, which huggingface_hub shares. Returns
+// nullopt if the file is missing or invalid.
 std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
                                                 const std::string& commit);
 void write_cached_file_list(const std::string& repository_cache_folder, const std::string& commit,
                             const RemoteTree& tree);
 
-// Returns true if a path received from a server stays inside its folder.
+// Returns true if a path received from a server cannot lead outside the target folder.
 bool is_safe_path(const std::string& path);
 
 // Writes to one repository in the cache: blobs named by content hash, snapshots of symbolic links
@@ -180,12 +180,12 @@ class HubCacheWriter {
 void download_files(const HubClient& client, const Repository& repository,
                     const std::string& commit, const std::vector<RemoteFile>& files, bool quiet);
 
-// Returns the content of a file, or nullopt if it is not cached and must not be downloaded.
+// Callback that reads a repository file; returns nullopt if it is neither cached nor downloadable.
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
-// Selects the needed files from `paths`, the complete listing of a repository. Returns nullopt if a
-// file required for the choice could not be read.
-using FileChoice = std::function<std::optional<std::vector<std::string>>(
+// Callback that selects the files to download from `paths`, the complete listing of a repository.
+// Returns nullopt if a file required for the choice could not be read.
+using FileFilter = std::function<std::optional<std::vector<std::string>>(
     const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
 
 inline bool is_weight_file(const std::string& path) {
@@ -196,8 +196,8 @@ inline bool is_weight_file(const std::string& path) {
 void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
                         std::vector<std::string>& chosen);
 
-// Selects the files of one split and the dataset card. `name`: configuration, "" for the default.
-FileChoice make_split_file_choice(const std::string& name, const std::string& split);
+// Selects one dataset split and the dataset card. `name`: configuration, "" for the default.
+FileFilter make_split_file_filter(const std::string& name, const std::string& split);
 
 struct RepositoryRevision {
   RepositoryName repository;
@@ -207,7 +207,7 @@ struct RepositoryRevision {
 
 // Downloads the missing files and returns the snapshot folder. Returns "" in offline mode if the
 // revision is not cached.
-std::string fetch_repository_files(const RepositoryRevision& target, const FileChoice& choice,
+std::string fetch_repository_files(const RepositoryRevision& target, const FileFilter& choice,
                                    const FetchOptions& options);
 
 // Returns all file paths in the commit of a cached snapshot, or nullopt if the cache has no listing

@@ -33,7 +33,7 @@ Digest new_digest(const RemoteFile& file) {
                              : Digest(Digest::HashAlgorithm::sha256);
 }
 
-// The file BLOB.incomplete with the running hash of its content.
+// A partial download, BLOB.incomplete, with the running hash of its content.
 class PartialFile {
  public:
   PartialFile(const std::string& blob, const RemoteFile& file)
@@ -62,7 +62,7 @@ class PartialFile {
     digest_ = new_digest(file_);
   }
 
-  bool hash_is_right() { return digest_.hex() == file_.etag(); }
+  bool has_expected_hash() { return digest_.hex() == file_.etag(); }
 
   void move_to(const std::string& blob) { move_into_place(path_, blob); }
 
@@ -90,26 +90,26 @@ struct BlobDownload {
     const auto lock = cache.lock_blob(file);
     if (!cache.has_blob(file)) {  // else another process was faster
       PartialFile partial(cache.blob_path(file), file);
-      continue_partial(partial);
-      for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
+      resume_download(partial);
+      for (int wrong = 1; !partial.has_expected_hash(); ++wrong) {
         partial.restart();
         if (wrong == kMaxWrongHashes)
           failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
                   url.without_query(), file.sha256.empty() ? "git SHA-1" : "SHA-256", file.etag());
         log::warn("{}: what came is not what the Hub announced; downloading it again", file.path);
-        continue_partial(partial);
+        resume_download(partial);
       }
       partial.move_to(cache.blob_path(file));
     }
     progress(file.size);
   }
 
-  void continue_partial(PartialFile& partial) const {
+  void resume_download(PartialFile& partial) const {
     Backoff backoff(client.settings(), client.stop_flag());
     progress(partial.size());
     while (partial.size() < file.size) {
       const auto before = partial.size();
-      auto response = fetch_rest(partial);
+      auto response = request_remaining_bytes(partial);
       if (partial.size() == file.size) return;
       if (partial.size() > before && !response.too_slow) backoff.reset_tries();
       if (response.status == 416) {  // the server rejects the range
@@ -128,7 +128,7 @@ struct BlobDownload {
     }
   }
 
-  HttpResponse fetch_rest(PartialFile& partial) const {
+  HttpResponse request_remaining_bytes(PartialFile& partial) const {
     HttpRequest request{.url = url, .may_leave_endpoint = true};
     if (partial.size() > 0)
       request.headers.emplace_back("Range", fmt::format("bytes={}-", partial.size()));
@@ -146,7 +146,7 @@ struct BlobDownload {
   }
 };
 
-// Returns the missing blobs without duplicates, because several files may share their content.
+// Returns each missing blob once, although several files may share it.
 std::vector<RemoteFile> missing_blobs(const HubCacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;

@@ -28,7 +28,7 @@ constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens
 
 using Paths = std::vector<std::string>;
 
-bool lists_path(const Paths& paths, const std::string& path) {
+bool contains_path(const Paths& paths, const std::string& path) {
   return std::ranges::find(paths, path) != paths.end();
 }
 
@@ -37,20 +37,20 @@ void add_tokenizer(const Paths& paths, Paths& chosen) {
   add_path_if_listed(paths, kTokenizer, chosen);
 }
 
-const WeightFileNames* find_format(const Paths& paths) {
+const WeightFileNames* find_weight_format(const Paths& paths) {
   for (const auto& format : kWeightFormats)
-    if (lists_path(paths, format.single) || lists_path(paths, format.index)) return &format;
+    if (contains_path(paths, format.single) || contains_path(paths, format.index)) return &format;
   return nullptr;
 }
 
 // Adds the weight files to `chosen`. Returns false if the shard index could not be read.
 bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
                  Paths& chosen) {
-  const auto* format = find_format(paths);
+  const auto* format = find_weight_format(paths);
   if (format == nullptr)
     bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
               kWeightFormats[0].single, kWeightFormats[0].index, format_name_list(paths));
-  if (lists_path(paths, format->single)) {
+  if (contains_path(paths, format->single)) {
     chosen.push_back(format->single);
     return true;
   }
@@ -60,7 +60,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   for (const auto& [tensor, shard] : parse_weight_index(*text, where + ": " + format->index))
     shards.insert(shard);
   for (const auto& shard : shards) {
-    if (!lists_path(paths, shard))
+    if (!contains_path(paths, shard))
       bad_input("{}: {} names the shard {}, which is not there", where, format->index, shard);
     chosen.push_back(shard);
   }
@@ -69,7 +69,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
 }
 
 void require_config(const Paths& paths, const std::string& where) {
-  if (!lists_path(paths, kConfig))
+  if (!contains_path(paths, kConfig))
     bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig,
               format_name_list(paths));
 }
@@ -77,14 +77,14 @@ void require_config(const Paths& paths, const std::string& where) {
 // Selects config.json, weights (single file, or index and shards) and tokenizer. Selects the shard
 // index even without `weights`, because it lists the tensors. config.json comes last, because
 // download_files() links files in this order.
-FileChoice checkpoint_files(bool weights) {
+FileFilter make_checkpoint_filter(bool weights) {
   return [weights](const Paths& paths, const FileReader& read,
                    const std::string& where) -> std::optional<Paths> {
     require_config(paths, where);
     Paths chosen;
     add_tokenizer(paths, chosen);
     for (const char* name : kBesideConfig) add_path_if_listed(paths, name, chosen);
-    if (const auto* format = find_format(paths); !weights && format != nullptr)
+    if (const auto* format = find_weight_format(paths); !weights && format != nullptr)
       add_path_if_listed(paths, format->index, chosen);
     if (weights && !add_weights(paths, read, where, chosen)) return {};
     chosen.push_back(kConfig);
@@ -94,7 +94,7 @@ FileChoice checkpoint_files(bool weights) {
 
 std::optional<Paths> choose_tokenizer_files(const Paths& paths, const FileReader&,
                                             const std::string& where) {
-  if (!lists_path(paths, kTokenizer))
+  if (!contains_path(paths, kTokenizer))
     bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
               format_name_list(paths));
   Paths chosen;
@@ -104,7 +104,7 @@ std::optional<Paths> choose_tokenizer_files(const Paths& paths, const FileReader
 
 class RevisionFetcher {
  public:
-  RevisionFetcher(const RepositoryRevision& target, FileChoice choice, const FetchOptions& options)
+  RevisionFetcher(const RepositoryRevision& target, FileFilter choice, const FetchOptions& options)
       : repository_{target.repository},
         revision_(target.revision.empty() ? "main" : target.revision),
         pinned_(target.commit),
@@ -123,7 +123,7 @@ class RevisionFetcher {
     const bool usable = !known.empty() && is_folder(cache_.snapshot_folder(known)) &&
                         !read_cached_file_list(cache_.folder(), known);
     if (offline) return usable ? cache_.snapshot_folder(known) : "";
-    Listing listing;
+    CommitListing listing;
     try {
       listing = fetch_listing();
     } catch (const Error& error) {
@@ -140,7 +140,7 @@ class RevisionFetcher {
   }
 
  private:
-  struct Listing {
+  struct CommitListing {
     std::string commit;
     RemoteTree tree;
   };
@@ -169,7 +169,7 @@ class RevisionFetcher {
     return missing.empty();
   }
 
-  std::vector<std::string> missing_files(const Listing& listing) const {
+  std::vector<std::string> missing_files(const CommitListing& listing) const {
     const auto& [commit, tree] = listing;
     const auto there = [&](const std::string& path) {
       return cache_.has_file(listing.commit, *find_remote_file(listing.tree, path));
@@ -186,7 +186,7 @@ class RevisionFetcher {
     return missing;
   }
 
-  Listing fetch_listing() const {
+  CommitListing fetch_listing() const {
     const auto commit = !pinned_.empty()            ? pinned_
                         : is_commit_hash(revision_) ? revision_
                                                     : fetch_commit(client_, repository_, revision_);
@@ -197,7 +197,7 @@ class RevisionFetcher {
     return {commit, std::move(tree)};
   }
 
-  std::string download(const Listing& listing) const {
+  std::string download(const CommitListing& listing) const {
     const auto& [commit, tree] = listing;
     auto folder = cache_.snapshot_folder(commit);
     const auto read = [&](const std::string& path) {
@@ -216,7 +216,7 @@ class RevisionFetcher {
   Repository repository_;
   std::string revision_;
   std::string pinned_;  // commit chosen by the caller, or ""
-  FileChoice choice_;
+  FileFilter choice_;
   FetchOptions options_;
   HubClient client_;
   HubCacheWriter cache_;
@@ -234,7 +234,7 @@ bool is_remote_checkpoint(const std::string& name, const std::string& revision) 
 
 // Fetches the selected files of a model. Returns a local folder unchanged.
 std::string fetch_model(const std::string& name_or_folder, const std::string& revision,
-                        const FileChoice& choice, const FetchOptions& options) {
+                        const FileFilter& choice, const FetchOptions& options) {
   const auto folder =
       is_remote_checkpoint(name_or_folder, revision)
           ? fetch_repository_files({{RepositoryKind::model, name_or_folder}, revision, ""}, choice,
@@ -243,15 +243,15 @@ std::string fetch_model(const std::string& name_or_folder, const std::string& re
   return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
 }
 
-CheckpointBytes listed_bytes(const HubCacheWriter& cache, const std::string& commit,
-                             const RemoteTree& tree) {
+CheckpointBytes count_checkpoint_bytes(const HubCacheWriter& cache, const std::string& commit,
+                                       const RemoteTree& tree) {
   const auto folder = cache.snapshot_folder(commit);
   const auto read = [&](const std::string& path) -> std::optional<std::string> {
     const auto file = folder + "/" + path;
     if (!path_exists(file)) return {};
     return std::string(MappedFile(file).text());
   };
-  const auto chosen = checkpoint_files(true)(list_tree_paths(tree), read, folder);
+  const auto chosen = make_checkpoint_filter(true)(list_tree_paths(tree), read, folder);
   if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
   CheckpointBytes bytes;
   for (const auto& path : *chosen) {
@@ -266,17 +266,17 @@ CheckpointBytes listed_bytes(const HubCacheWriter& cache, const std::string& com
 }  // namespace
 
 void add_path_if_listed(const Paths& paths, const std::string& path, Paths& chosen) {
-  if (lists_path(paths, path)) chosen.push_back(path);
+  if (contains_path(paths, path)) chosen.push_back(path);
 }
 
-FileChoice make_split_file_choice(const std::string& name, const std::string& split) {
+FileFilter make_split_file_filter(const std::string& name, const std::string& split) {
   CorpusOptions corpus;
   if (!name.empty()) corpus.name = name;
   corpus.split = split;
   return [corpus](const Paths& paths, const FileReader& read,
                   const std::string& where) -> std::optional<Paths> {
     std::string card;
-    if (lists_path(paths, kCard)) {
+    if (contains_path(paths, kCard)) {
       const auto text = read(kCard);
       if (!text) return {};
       card = *text;
@@ -287,7 +287,7 @@ FileChoice make_split_file_choice(const std::string& name, const std::string& sp
   };
 }
 
-std::string fetch_repository_files(const RepositoryRevision& target, const FileChoice& choice,
+std::string fetch_repository_files(const RepositoryRevision& target, const FileFilter& choice,
                                    const FetchOptions& options) {
   return RevisionFetcher(target, choice, options).run();
 }
@@ -312,7 +312,7 @@ std::string fetch_config(const std::string& name_or_folder, const std::string& r
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
                              const FetchOptions& options) {
   return translate_exceptions([&] {
-    return fetch_model(name_or_folder, revision, checkpoint_files(options.weights), options);
+    return fetch_model(name_or_folder, revision, make_checkpoint_filter(options.weights), options);
   });
 }
 
@@ -324,7 +324,7 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
     const auto tree = is_remote_checkpoint(name_or_folder, revision)
                           ? read_cached_file_list(cache.folder(), commit)
                           : std::nullopt;
-    if (tree) return listed_bytes(cache, commit, *tree);
+    if (tree) return count_checkpoint_bytes(cache, commit, *tree);
     CheckpointBytes bytes;
     for (const auto& file : weight_files(folder))
       if (is_weight_file(file)) bytes.weights += std::filesystem::file_size(file);
@@ -344,7 +344,7 @@ std::string fetch_dataset(const std::string& name_or_path, const std::string& na
   return translate_exceptions([&] {
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
     const auto folder = fetch_repository_files({{RepositoryKind::dataset, name_or_path}, "", ""},
-                                               make_split_file_choice(name, split), options);
+                                               make_split_file_filter(name, split), options);
     return folder.empty() ? resolve_dataset(name_or_path) : folder;
   });
 }

@@ -17,8 +17,8 @@ int default_port(const std::string& scheme) {
   return scheme == "https" ? 443 : 80;
 }
 
-// Removes user name, password and query, which may be secret, from an address for messages.
-std::string without_secrets(const std::string& text) {
+// Removes user name, password and query, which may be secret, from a URL shown in a message.
+std::string redact_url(const std::string& text) {
   const auto scheme = text.find("://");
   const auto begin = scheme == std::string::npos ? 0 : scheme + 3;
   const auto at = text.rfind('@');
@@ -28,26 +28,25 @@ std::string without_secrets(const std::string& text) {
   return quote_text(shown);
 }
 
-[[noreturn]] void fail_not_a_url(const std::string& text) {
+[[noreturn]] void throw_not_a_url(const std::string& text) {
   const bool names_user = text.find('@') != std::string::npos;
-  bad_input("{}: not an address of the kind https://host/path{}", without_secrets(text),
+  bad_input("{}: not an address of the kind https://host/path{}", redact_url(text),
             names_user ? "; user names and passwords are not taken from addresses" : "");
 }
 
 // Parses "host", "host:8080" or "[::1]:8080".
 void parse_server(const std::string& server, const std::string& text, Url& url) {
-  if (server.find('@') != std::string::npos) fail_not_a_url(text);
+  if (server.find('@') != std::string::npos) throw_not_a_url(text);
   const auto bracket = server.rfind(']');
   const auto colon = server.find(':', bracket == std::string::npos ? 0 : bracket);
   url.host = ascii_lower(server.substr(0, colon));
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
-    const auto port =
-        parse_integer(server.substr(colon + 1), "the port in " + without_secrets(text));
-    if (port < 1 || port > 65535) fail_not_a_url(text);
+    const auto port = parse_integer(server.substr(colon + 1), "the port in " + redact_url(text));
+    if (port < 1 || port > 65535) throw_not_a_url(text);
     url.port = static_cast<int>(port);
   }
-  if (url.host.empty() || url.host.find_first_of("\\ ") != std::string::npos) fail_not_a_url(text);
+  if (url.host.empty() || url.host.find_first_of("\\ ") != std::string::npos) throw_not_a_url(text);
 }
 
 }  // namespace
@@ -69,10 +68,10 @@ Url parse_url(const std::string& text) {
   const bool plain =
       std::ranges::none_of(text, [](unsigned char c) { return c <= ' ' || c == 0x7f; });
   const auto colon = text.find("://");
-  if (!plain || colon == std::string::npos) fail_not_a_url(text);
+  if (!plain || colon == std::string::npos) throw_not_a_url(text);
   Url url;
   url.scheme = ascii_lower(text.substr(0, colon));
-  if (url.scheme != "https" && url.scheme != "http") fail_not_a_url(text);
+  if (url.scheme != "https" && url.scheme != "http") throw_not_a_url(text);
   const auto begin = colon + 3;
   const auto end = std::min(text.find_first_of("/?#", begin), text.size());
   parse_server(text.substr(begin, end - begin), text, url);

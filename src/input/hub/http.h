@@ -49,7 +49,7 @@ bool is_loopback(const Url& url);
 // Throws a bad-input error for plain http, which could be intercepted, except on loopback.
 void refuse_plain_http(const Url& url, const std::string& what);
 
-// "stage1 step/x" → "stage1%20step%2Fx". Characters in `keep` stay unescaped ("/" for paths).
+// Escapes text for a URL: "a b/c" → "a%20b%2Fc". Characters in `keep` stay ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
 
 double unix_seconds();

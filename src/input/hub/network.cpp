@@ -248,7 +248,7 @@ bool is_transient_curl_error(CURLcode code) {
   }
 }
 
-std::string certificates_advice() {
+std::string advise_on_certificates() {
   const auto& file = trusted_certificates();
   if (file.empty())
     return fmt::format(
@@ -280,7 +280,7 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   state.response.status = 0;
   state.response.fault = *reason != '\0' ? reason : curl_easy_strerror(code);
   if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
-    state.response.fault += certificates_advice();
+    state.response.fault += advise_on_certificates();
   state.response.transient = is_transient_curl_error(code);
   if (code == CURLE_ABORTED_BY_CALLBACK && state.response.too_slow) {
     state.response.fault = fmt::format("slower than {} bytes per second over {:.0f} seconds",

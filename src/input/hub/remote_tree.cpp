@@ -59,7 +59,7 @@ std::optional<RemoteFile> parse_tree_entry(const Json& entry) {
 }
 
 // Parses the header: Link: <https://...?cursor=...>; rel="next"
-std::string next_page(const HttpResponse& response) {
+std::string next_page_url(const HttpResponse& response) {
   const auto link = response.header("link");
   const auto next = link.find("rel=\"next\"");
   const auto begin = next == std::string::npos ? next : link.rfind('<', next);
@@ -80,8 +80,8 @@ void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
   }
 }
 
-[[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
-                                   const std::string& revision) {
+[[noreturn]] void throw_unknown_revision(const HubClient& client, const Repository& repository,
+                                         const std::string& revision) {
   const auto branches = fetch_branches(client, repository);
   const auto near = closest_spelling(revision, branches);
   bad_input("{} {}: the Hub has no revision {}{}; its branches: {}", repository.kind_name(),
@@ -120,7 +120,7 @@ std::string fetch_commit(const HubClient& client, const Repository& repository,
       fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
-    no_such_revision(client, repository, revision);
+    throw_unknown_revision(client, repository, revision);
   if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
   auto commit = read_string_field(parse_response(response, url), "sha");
   if (!is_commit_hash(commit))
@@ -144,7 +144,7 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
     if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
     translate_response_errors(url,
                               [&] { append_tree_page(parse_response(response, url), url, tree); });
-    const auto next = next_page(response);
+    const auto next = next_page_url(response);
     if (next.empty()) break;
     url = translate_response_errors(url, [&] { return resolve_url(url, next); });
     if (!is_same_server(url, client.settings().endpoint))

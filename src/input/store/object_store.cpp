@@ -138,7 +138,7 @@ void ObjectStore::get(const std::string& name, const std::string& file,
       sum.add(bytes);
       output.write(bytes);
     }
-    const ObjectFingerprint found{output.bytes_written(), checksum_text(sum.value())};
+    const ObjectFingerprint found{output.bytes_written(), format_checksum(sum.value())};
     if (!expected || found == *expected) return output.commit();
     if (download == kMaxDownloads)
       bad_input(
@@ -161,7 +161,7 @@ ObjectFingerprint ObjectStore::put(const std::string& name, const std::string& f
     check_status(output->Write(piece), doing);
   }
   check_status(output->Close(), doing);
-  return {text.size(), checksum_text(sum.value())};
+  return {text.size(), format_checksum(sum.value())};
 }
 
 std::vector<StoredObject> ObjectStore::list(const std::string& prefix) {

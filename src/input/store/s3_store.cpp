@@ -114,7 +114,7 @@ arrow::fs::S3Options s3_options_for(const StoreAddress& address) {
 }
 
 // Extracts the error code of an S3 response: <Code>NoSuchBucket</Code>.
-std::string error_code(const std::string& body) {
+std::string parse_error_code(const std::string& body) {
   constexpr std::string_view kOpen = "<Code>";
   const auto begin = body.find(kOpen);
   if (begin == std::string::npos) return "";
@@ -219,7 +219,7 @@ class S3Store : public ObjectStore {
 
   [[noreturn]] void throw_refused(const HttpResponse& response, const char* operation,
                                   const std::string& doing) const {
-    const auto code = error_code(response.body);
+    const auto code = parse_error_code(response.body);
     if (code == "NoSuchBucket") refuse_bucket();
     if (response.status == 401 || response.status == 403) refuse_access(doing, code);
     if (response.status == 301 || code == "AuthorizationHeaderMalformed")

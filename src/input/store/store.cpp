@@ -60,7 +60,7 @@ void fetch_objects(ObjectStore& store, const std::vector<StoredObject>& objects,
   write_file(listing_file, listing.dump(1) + "\n");
 }
 
-// Fetches an address that names a folder of objects or a single object.
+// Downloads the objects below an address or, if there are none, the single object at the address.
 std::string fetch_plain_objects(const StoreAddress& address, const FetchOptions& options) {
   const auto place = scratch_folder_of_downloads(address) + "/input";
   const auto store = open_store(address);
@@ -92,8 +92,8 @@ bool is_unique_name(const std::string& name) {
          name.find_first_not_of("0123456789abcdef", 16) == std::string::npos;
 }
 
-// Returns the stored folder ("" or "path/") of an object; nullopt if qkscope did not name it.
-std::optional<std::string> stored_folder_of(std::string name) {
+// Returns the stored folder ("" or "path/") of an object; nullopt for objects not made by qkscope.
+std::optional<std::string> parse_stored_folder(std::string name) {
   if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');
   std::string root;
@@ -110,17 +110,18 @@ std::optional<std::string> stored_folder_of(std::string name) {
   return {};
 }
 
-// Collects the values of all "object" keys recursively.
-void collect_objects(const Json& json, const std::string& root, std::set<std::string>& referenced) {
+// Collects all object names that a manifest references: the values of its "object" keys.
+void collect_object_names(const Json& json, const std::string& root,
+                          std::set<std::string>& referenced) {
   if (json.is_object() && json.contains("object") && json["object"].is_string())
     referenced.insert(root + json["object"].get<std::string>());
   if (json.is_structured())
-    for (const auto& inner : json) collect_objects(inner, root, referenced);
+    for (const auto& inner : json) collect_object_names(inner, root, referenced);
 }
 
 // Adds the newest numbered object below `prefix` to `referenced` and returns its content.
-Json add_newest_name(ObjectStore& store, const std::string& prefix,
-                     std::set<std::string>& referenced) {
+Json reference_newest_object(ObjectStore& store, const std::string& prefix,
+                             std::set<std::string>& referenced) {
   const auto newest = read_newest_object(store, prefix);
   if (!newest) return {};
   const auto name = numbered_object_name(prefix, newest->number);
@@ -133,10 +134,10 @@ Json add_newest_name(ObjectStore& store, const std::string& prefix,
 void add_referenced_objects(ObjectStore& store, const std::string& root,
                             const std::vector<StoredObject>& objects,
                             std::set<std::string>& referenced) {
-  const auto manifest = add_newest_name(store, root + kManifests, referenced);
-  collect_objects(manifest, root, referenced);
+  const auto manifest = reference_newest_object(store, root + kManifests, referenced);
+  collect_object_names(manifest, root, referenced);
   const auto runs = root + kParts + "/" + kRuns;
-  const auto run = add_newest_name(store, runs, referenced);
+  const auto run = reference_newest_object(store, runs, referenced);
   if (!run.is_object()) return;
   const auto name = run.value("run", "");
   if (name.empty() || (manifest.is_object() && manifest.value("run", "") == name)) {
@@ -148,7 +149,7 @@ void add_referenced_objects(ObjectStore& store, const std::string& root,
     if (!object.name.starts_with(parts) || !object.name.ends_with(".json")) continue;
     referenced.insert(object.name);
     if (const auto text = store.read(object.name))
-      collect_objects(parse_json(*text, store.object_address(object.name)), root, referenced);
+      collect_object_names(parse_json(*text, store.object_address(object.name)), root, referenced);
   }
 }
 
@@ -228,7 +229,7 @@ void StoredOutput::publish(bool quiet) {
 std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than) {
   std::map<std::string, std::vector<StoredObject>> folders;
   for (const auto& object : store.list(""))
-    if (const auto root = stored_folder_of(object.name)) folders[*root].push_back(object);
+    if (const auto root = parse_stored_folder(object.name)) folders[*root].push_back(object);
   // Read manifests after listing the objects, so that objects published meanwhile are not garbage.
   std::set<std::string> referenced;
   for (const auto& [root, objects] : folders)

@@ -100,7 +100,7 @@ std::string serialize_manifest(const StoredManifest& manifest) {
   Json json = {{"format", kFormat}, {"kind", manifest.kind}, {"run", manifest.run}};
   json["files"] = Json::array();
   for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
-  json["checksum"] = checksum_text(checksum_of(json.dump()));
+  json["checksum"] = format_checksum(checksum_of(json.dump()));
   return json.dump(1) + "\n";
 }
 
@@ -112,7 +112,7 @@ StoredManifest parse_manifest(const std::string& text, const std::string& where)
           where, fmt::format("its format is {}, expected {}", json["format"].dump(), kFormat));
     const std::string checksum = json.at("checksum");
     json.erase("checksum");
-    if (checksum != checksum_text(checksum_of(json.dump())))
+    if (checksum != format_checksum(checksum_of(json.dump())))
       throw_invalid_manifest(where, "its checksum is another");
     StoredManifest manifest{.kind = json.at("kind"), .run = json.at("run"), .files = {}};
     for (const auto& file : json.at("files"))
@@ -161,8 +161,8 @@ bool StoredFolder::put_manifest(const StoredManifest& manifest) {
                                serialize_manifest(manifest));
 }
 
-void StoredFolder::put_files(const std::string& folder, const std::string& prefix, bool quiet,
-                             StoredManifest& manifest) const {
+void StoredFolder::upload_files(const std::string& folder, const std::string& prefix, bool quiet,
+                                StoredManifest& manifest) const {
   if (manifest.files.empty()) return;
   std::vector<std::uint64_t> sizes;
   for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));
@@ -196,7 +196,7 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
     manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
   }
   const bool uploads = !manifest.files.empty();
-  put_files(upload.folder, prefix, upload.quiet, manifest);
+  upload_files(upload.folder, prefix, upload.quiet, manifest);
   manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
   std::ranges::sort(manifest.files, {}, &StoredFile::name);
   if (!uploads && manifest_.kind == upload.kind && have_same_files(manifest_, manifest))

@@ -100,8 +100,8 @@ class StoredFolder {
   void read_newest_manifest();
   // Uploads the files of the manifest from a local folder, fills in their checksums and verifies
   // their sizes in the store.
-  void put_files(const std::string& folder, const std::string& prefix, bool quiet,
-                 StoredManifest& manifest) const;
+  void upload_files(const std::string& folder, const std::string& prefix, bool quiet,
+                    StoredManifest& manifest) const;
   bool put_manifest(const StoredManifest& manifest);
 
   std::unique_ptr<ObjectStore> store_;

@@ -102,7 +102,7 @@ RecordReaderPointer read_plain_text(std::string_view text, const std::string& wh
 
 // Opens a file according to its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
 RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
-  // Readers of the formats in kDataEndings in the same order, except for the first one, Parquet.
+  // Readers for the formats in kDataEndings, in that order, without the first format (Parquet).
   constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
                                        read_plain_text};
   static_assert(kTextReaders.size() + 1 == kDataEndings.size());

@@ -30,7 +30,7 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
 // of the split inside a folder.
 std::vector<std::string> find_corpus_files(const CorpusOptions& options);
 
-// The id of an example as text, and as an integer if it is one that fits into 64 bits.
+// The id of an example as text and, if the id is a 64-bit integer, also as a number.
 struct ExampleId {
   std::string text;
   std::optional<std::int64_t> integer;

@@ -215,7 +215,7 @@ class JsonReader : public RecordReader {
     return true;
   }
 
-  // Returns the size in bytes of the value at the front of the text.
+  // Returns the size in bytes of the JSON value at the front of the unread text.
   std::size_t json_value_size() const {
     int depth = 0;
     for (std::size_t at = 0; at < rest_.size(); ++at) {

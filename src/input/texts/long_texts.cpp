@@ -119,7 +119,7 @@ std::string_view character_slice(std::string_view text, std::int64_t begin, std:
   return text.substr(first, skip(first, end - begin) - first);
 }
 
-// What is written of one text.
+// Output rows for one input text.
 struct WrittenTextRows {
   std::vector<TextRow> rows;  // one, or the chunks; without ids
   std::int64_t tokens = 0;    // of the text, truncated if `cut`
@@ -127,7 +127,7 @@ struct WrittenTextRows {
   bool dropped_chunk = false;
 };
 
-// Counts the tokens of `part` encoded alone, as a capture of the new dataset would encode it.
+// Makes an output row; counts its tokens as if `part` were encoded alone, as a capture does it.
 TextRow make_text_row(const Tokenizer& tokenizer, const LongTextOptions& options,
                       std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
@@ -174,7 +174,7 @@ std::variant<std::int64_t, std::string> original_example_id(const Document& docu
   return document.source_id;
 }
 
-void check_options(const LongTextOptions& options) {
+void check_long_text_options(const LongTextOptions& options) {
   if (options.min_tokens < 1)
     bad_input("a least number of {} tokens: expected 1 or more", options.min_tokens);
   check_chunk_options(options.chunk);
@@ -249,7 +249,7 @@ TextChunks encode_chunks(const Tokenizer& tokenizer, std::string_view text,
 LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                 const LongTextOptions& options) {
   return translate_exceptions([&] {
-    check_options(options);
+    check_long_text_options(options);
     TextWriter writer(options.out, options.id_column);
     Progress progress({.what = "reading", .unit = "texts", .quiet = options.quiet});
     LongTextResult result;

@@ -14,12 +14,12 @@ namespace {
 constexpr std::int64_t kBatchRows = 64;  // a single text can take megabytes
 
 // Reports every Arrow error as bad input, because the file is at fault.
-void check(const arrow::Status& status, const std::string& path) {
+void check_status(const arrow::Status& status, const std::string& path) {
   check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
 }
 
 template <typename T>
-T check(arrow::Result<T> result, const std::string& path) {
+T check_status(arrow::Result<T> result, const std::string& path) {
   return value_or_throw(std::move(result), path + ": cannot read the Parquet file",
                         ErrorKind::bad_input);
 }
@@ -48,23 +48,23 @@ std::shared_ptr<arrow::Array> as_binary_array(const std::shared_ptr<arrow::Array
   if (array->type_id() == arrow::Type::DICTIONARY) {
     const auto& coded = static_cast<const arrow::DictionaryArray&>(*array);
     const auto values = as_binary_array(coded.dictionary(), path);
-    return check(
+    return check_status(
         arrow::DictionaryArray::FromArrays(
             arrow::dictionary(coded.indices()->type(), values->type()), coded.indices(), values),
         path);
   }
   const bool large = array->type_id() == arrow::Type::LARGE_STRING;
-  return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
+  return check_status(array->View(large ? arrow::large_binary() : arrow::binary()), path);
 }
 
 ExampleId read_example_id(const arrow::Array& array, std::int64_t i, const std::string& path) {
   if (array.IsNull(i)) return ExampleId::from_text("None");
   if (is_text_type(*array.type())) return ExampleId::from_text(*read_text_value(array, i));
-  const auto scalar = check(array.GetScalar(i), path);
+  const auto scalar = check_status(array.GetScalar(i), path);
   const arrow::Type::type type = array.type_id();
   if (arrow::is_integer(type)) return ExampleId::from_digits(scalar->ToString());
   if (type == arrow::Type::BOOL || type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE) {
-    const auto number = check(scalar->CastTo(arrow::float64()), path);
+    const auto number = check_status(scalar->CastTo(arrow::float64()), path);
     return ExampleId::from(static_cast<const arrow::DoubleScalar&>(*number).value);
   }
   return ExampleId::from_text(scalar->ToString());
@@ -74,15 +74,15 @@ class ParquetReader : public RecordReader {
  public:
   ParquetReader(const std::string& path, const RecordColumns& columns) : path_(path) {
     check_regular_file(path);
-    const auto file = check(arrow::io::ReadableFile::Open(path), path);
+    const auto file = check_status(arrow::io::ReadableFile::Open(path), path);
     parquet::arrow::FileReaderBuilder builder;
     pool_ = std::make_unique<FileMemoryPool>(arrow::default_memory_pool(),
-                                             check(file->GetSize(), path));
-    check(builder.Open(file, parquet::ReaderProperties(pool_.get())), path);
+                                             check_status(file->GetSize(), path));
+    check_status(builder.Open(file, parquet::ReaderProperties(pool_.get())), path);
     parquet::ArrowReaderProperties properties;
     properties.set_batch_size(kBatchRows);
-    check(builder.memory_pool(pool_.get())->properties(properties)->Build(&file_), path);
-    check(file_->GetSchema(&schema_), path);
+    check_status(builder.memory_pool(pool_.get())->properties(properties)->Build(&file_), path);
+    check_status(file_->GetSchema(&schema_), path);
     std::vector<int> wanted = {column_index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
     if (!is_text_type(type))
@@ -96,13 +96,13 @@ class ParquetReader : public RecordReader {
   bool next(CorpusRecord& record) override {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
       translate_parquet_errors(path_, [&] {
-        check(batches_->ReadNext(&batch_), path_);
+        check_status(batches_->ReadNext(&batch_), path_);
         if (batch_ == nullptr) return;
         // In a corrupt file, offsets and dictionary indices may be out of bounds.
         for (const auto& column : batch_->columns())
-          check((is_text_type(*column->type()) ? as_binary_array(column, path_) : column)
-                    ->ValidateFull(),
-                path_);
+          check_status((is_text_type(*column->type()) ? as_binary_array(column, path_) : column)
+                           ->ValidateFull(),
+                       path_);
       });
       at_ = 0;
       if (batch_ == nullptr) return false;
@@ -129,7 +129,7 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Selects the leaf columns of the fields, because Arrow numbers the leaves of nested columns.
+  // Reads the leaf columns of `fields`: Arrow numbers the leaves of nested columns, not the fields.
   void open_batches(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();
@@ -140,7 +140,7 @@ class ParquetReader : public RecordReader {
       }
     }
     for (int group = 0; group < file_->num_row_groups(); ++group) groups.push_back(group);
-    batches_ = check(file_->GetRecordBatchReader(groups, leaves), path_);
+    batches_ = check_status(file_->GetRecordBatchReader(groups, leaves), path_);
     for (const int field : fields)  // a group without fields has no leaves
       if (const auto& column = *schema_->field(field);
           batches_->schema()->GetFieldIndex(column.name()) < 0)

@@ -146,8 +146,8 @@ Paths keep_preferred_format(const Paths& files, const std::string& where) {
   return chosen;
 }
 
-[[noreturn]] void fail_no_files(const Paths& paths, const std::string& split,
-                                const std::string& where) {
+[[noreturn]] void throw_no_split_files(const Paths& paths, const std::string& split,
+                                       const std::string& where) {
   constexpr std::size_t kMaxListed = 10;
   Paths data;
   for (const auto& path : paths)
@@ -172,7 +172,7 @@ Paths select_files_by_split_name(const Paths& paths, const std::string& base,
   const bool named = std::ranges::any_of(files, [](const std::string& path) {
     return is_file_of_split(path, "test") || is_file_of_split(path, "validation");
   });
-  if (files.empty() || named || split != "train") fail_no_files(paths, split, where);
+  if (files.empty() || named || split != "train") throw_no_split_files(paths, split, where);
   return keep_preferred_format(files, where);
 }
 
@@ -213,7 +213,7 @@ Paths select_files_by_card(const Paths& paths, const DatasetCardConfig& config,
   Paths globs;
   for (const auto& pattern : patterns->second) globs.push_back(base + pattern);
   const Paths files = match_patterns(paths, globs, where);
-  if (std::ranges::none_of(files, is_data_file)) fail_no_files(paths, options.split, where);
+  if (std::ranges::none_of(files, is_data_file)) throw_no_split_files(paths, options.split, where);
   return keep_preferred_format(files, where);
 }
 

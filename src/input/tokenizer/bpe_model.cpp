@@ -42,8 +42,8 @@ void merge_with_linear_scan(const MergeTable& merges, std::vector<BpeSymbol>& sy
   symbols.resize(count);
 }
 
-// Uses a heap of (rank, position) with lazy deletion. ranks[i] is always the current rank of the
-// pair that starts at i; heap entries with any other rank are stale and skipped.
+// BPE merge loop with a heap of (rank, position) with lazy deletion. ranks[i] is always the current
+// rank of the pair that starts at i; heap entries with any other rank are stale and skipped.
 void merge_with_heap(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
                      MergeScratch& scratch) {
   auto& ranks = scratch.ranks;
@@ -116,8 +116,8 @@ void BpeModel::collect_initial_symbol_ids() {
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
-  // A word can be encoded in parts only if unknown characters are not fused with their neighbours
-  // and no prefix distinguishes the first character.
+  // A word can be encoded in parts only if unknown characters are not fused (fuse_unk) and no
+  // continuing_subword_prefix distinguishes the first character.
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 

@@ -81,7 +81,7 @@ void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
   }
   std::string shown = token.content;
   if (token.normalized && normalizer) {
-    AlignedText text(token.content, 0, false);
+    SourceMappedText text(token.content, 0, false);
     normalizer->apply(text, {});
     shown = text.text();
   }
@@ -186,8 +186,8 @@ void Encoder::add_token(const EncodeRequest& job, std::int32_t id, ByteRange sou
 
 void Encoder::encode_section(const EncodeRequest& job, ByteRange section,
                              SectionEndFlags ends) const {
-  AlignedText text(job.document.substr(section.begin, section.end - section.begin), section.begin,
-                   job.with_sources || keeps_alignment_);
+  SourceMappedText text(job.document.substr(section.begin, section.end - section.begin),
+                        section.begin, job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
   auto& sections = job.work.inner_sections;
   sections.clear();
@@ -202,8 +202,8 @@ void Encoder::encode_section(const EncodeRequest& job, ByteRange section,
   }
 }
 
-void Encoder::encode_normalized(const EncodeRequest& job, const AlignedText& text, ByteRange range,
-                                bool begins) const {
+void Encoder::encode_normalized(const EncodeRequest& job, const SourceMappedText& text,
+                                ByteRange range, bool begins) const {
   SectionPieces& pieces = job.work.pieces;
   pieces.text.set_view(text, range);
   pieces.ranges.assign(1, {0, range.end - range.begin});

@@ -102,7 +102,7 @@ class BpeModel {
   };
 
   void encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
-  // Like encode(), but without the cache. Sizes of symbols are in bytes of the vocabulary spelling.
+  // Encodes one word without the cache. Symbol sizes count bytes in the spelling of the vocabulary.
   void encode_symbols(std::string_view word, EncodingWorkspace& work,
                       std::vector<BpeSymbol>& symbols) const;
 
@@ -113,7 +113,7 @@ class BpeModel {
   bool never_merges_across(std::string_view left, std::string_view next) const;
 
  private:
-  // Appends the initial symbol for one character or byte.
+  // Appends the initial BPE symbol for one character or byte.
   void add_initial_symbol(std::string_view character, bool first, std::vector<BpeSymbol>& symbols,
                           BpeSymbol& pending) const;
   void split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const;
@@ -165,7 +165,8 @@ class AddedTokens {
   void add(const AddedToken& token, const Vocabulary& vocabulary,
            const std::optional<Normalizer>& normalizer);
 
-  // Splits the text at added tokens that match raw or, with `normalized`, normalized text.
+  // Splits the text at the added tokens that are matched in raw text or, with `normalized`, at
+  // those that are matched in normalized text.
   void split_at_tokens(std::string_view text, bool normalized,
                        std::vector<TextSection>& sections) const;
 
@@ -235,7 +236,7 @@ class Encoder {
   static void add_token(const EncodeRequest& job, std::int32_t id, ByteRange source,
                         std::string_view string);
   void encode_section(const EncodeRequest& job, ByteRange section, SectionEndFlags ends) const;
-  void encode_normalized(const EncodeRequest& job, const AlignedText& text, ByteRange range,
+  void encode_normalized(const EncodeRequest& job, const SourceMappedText& text, ByteRange range,
                          bool begins) const;
   void encode_word(const EncodeRequest& job, ByteRange word) const;
   bool is_cut_position(std::string_view document, std::size_t at) const;

@@ -27,8 +27,8 @@ constexpr const char* kScores = "tokenizer.ggml.scores";
 
 enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
-// A pre-tokenizer with the names that llama.cpp gives it; GGUF files store only a name. Expressions
-// and flags are those of the models' tokenizer.json where it is known and differs from llama.cpp.
+// A pre-tokenizer with the names that llama.cpp gives it; GGUF files store only a name. Where the
+// model's tokenizer.json differs from llama.cpp, expressions and flags are those of tokenizer.json.
 struct PreTokenizerSpec {
   std::array<std::string_view, 8> names;     // values of tokenizer.ggml.pre, then empty strings
   std::array<const char*, 6> expressions{};  // applied in order; none: GPT-2's expression
@@ -47,13 +47,13 @@ constexpr const char* kSeedCoderExpression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kDeepSeekV3Expression =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// Words of DeepSeek LLM. Its tokenizer.json lists most, not all, cased letters of Unicode 11.
+// Letters in words of DeepSeek LLM: most, not all, cased Unicode 11 letters (tokenizer.json).
 constexpr const char* kDeepSeekLlmLetters =
     R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)";
 constexpr const char* kDeepSeekIdeographs =
     R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
-// Words of Kimi contain no Han characters. \p{Han} includes punctuation since PCRE2 10.40 (script
-// extensions), so the expression lists the characters of the script.
+// Kimi's pre-tokenizer excludes Han characters from words. \p{Han} includes punctuation since PCRE2
+// 10.40 (script extensions), so the expression lists the characters of the script.
 constexpr const char* kKimiExpression =
     R"((?(DEFINE)(?<han>[\x{2E80}-\x{2E99}\x{2E9B}-\x{2EF3}\x{2F00}-\x{2FD5}\x{3005}\x{3007}\x{3021}-\x{3029}\x{3038}-\x{303B}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FA6D}\x{FA70}-\x{FAD9}\x{16FE2}\x{16FE3}\x{16FF0}\x{16FF1}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B739}\x{2B740}-\x{2B81D}\x{2B820}-\x{2CEA1}\x{2CEB0}-\x{2EBE0}\x{2EBF0}-\x{2EE5D}\x{2F800}-\x{2FA1D}\x{30000}-\x{3134A}\x{31350}-\x{323AF}])(?<upper>(?!(?&han))[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])(?<lower>(?!(?&han))[\p{Ll}\p{Lm}\p{Lo}\p{M}]))(?&han)+|[^\r\n\p{L}\p{N}]?(?&upper)*(?&lower)+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?(?&upper)+(?&lower)*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // Runs of Chinese, Japanese, Korean and Southeast Asian characters in Trinity's pre-tokenizer.
@@ -82,8 +82,9 @@ constexpr PreTokenizerSpec kPreTokenizers[] = {
      .add_bos = true},
     {.names = {"gpt-4o", "llama4"}, .expressions = {kGpt4oExpression}, .ignore_merges = true},
     {.names = {"minimax-m2", "kanana2"}, .expressions = {kGpt4oExpression}},
-    // Groups of three digits from the right, in linear time: only the first group of a number looks
-    // ahead. Tiny Aya leaves numbers before a letter to the second expression.
+    // Splits numbers into groups of three digits from the right, in linear time: only the first
+    // group of a number looks ahead. Tiny Aya leaves numbers before a letter to the second
+    // expression.
     {.names = {"tiny_aya"},
      .expressions = {R"((?<!\d)\d{1,3}(?=(?:\d{3})*+(?!\w))|\G(?<=\d)\d{3})", kGpt4oExpression}},
     {.names = {"kimi-k2"}, .expressions = {kKimiExpression}, .ignore_merges = true},
@@ -170,7 +171,7 @@ class GgufTokenizerReader {
   }
 
  private:
-  // Tokens are stored in order of id. Gemma spells runs of spaces literally, others use U+2581.
+  // GGUF lists tokens by id. Gemma spells runs of spaces literally, other models use U+2581.
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
     for (const Json& token : metadata_.list(kTokens)) {
@@ -243,7 +244,7 @@ class GgufTokenizerReader {
     file_.decoder = {{"type", "Sequence"}, {"decoders", decoders}};
     file_.model.byte_fallback = true;
     file_.model.fuse_unknown = true;
-    if (const auto id = special_id("tokenizer.ggml.unknown_token_id"); id >= 0)
+    if (const auto id = special_token_id("tokenizer.ggml.unknown_token_id"); id >= 0)
       file_.model.unknown = tokens_[static_cast<std::size_t>(id)];
     stores_merges ? read_merges() : derive_merges();
     return true;
@@ -267,7 +268,7 @@ class GgufTokenizerReader {
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const Json score = by_id ? Json(-static_cast<double>(id)) : metadata_.list(kScores)[id];
       if (!score.is_number()) metadata_.fail(kScores, "a list of numbers");
-      auto splits = splits_of(id, score.get<double>());
+      auto splits = splits_of_token(id, score.get<double>());
       std::ranges::sort(splits, {}, [](const MergeCandidate& split) {
         return std::pair(split.merge.left, split.merge.right);
       });
@@ -280,7 +281,7 @@ class GgufTokenizerReader {
   }
 
   // Returns all splits of a token into two other tokens at a character boundary.
-  std::vector<MergeCandidate> splits_of(std::size_t id, double score) const {
+  std::vector<MergeCandidate> splits_of_token(std::size_t id, double score) const {
     constexpr std::size_t kLongest = 1024;  // bytes; published tokens have fewer than 100
     const std::string_view token = tokens_[id];
     if (token.size() > kLongest)
@@ -302,7 +303,7 @@ class GgufTokenizerReader {
   }
 
   // Returns the token id stored under a metadata key, or -1 if the key is absent.
-  std::int64_t special_id(const std::string& key) const {
+  std::int64_t special_token_id(const std::string& key) const {
     if (!metadata_.has(key)) return -1;
     const auto id = metadata_.natural_number(key);
     if (id >= std::ssize(tokens_))
@@ -312,7 +313,7 @@ class GgufTokenizerReader {
 
   void read_bos_eos(bool adds_bos) {
     const auto token = [&](const char* key) {
-      const auto id = special_id(key);
+      const auto id = special_token_id(key);
       return id < 0 ? std::string() : tokens_[static_cast<std::size_t>(id)];
     };
     file_.bos = token("tokenizer.ggml.bos_token_id");

@@ -14,8 +14,8 @@ std::size_t max_normalized_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }
 
-void lowercase(AlignedText& text, SectionEndFlags) {
-  AlignedText::Rewriter rewrite(text);
+void lowercase(SourceMappedText& text, SectionEndFlags) {
+  SourceMappedText::TextRewriter rewrite(text);
   while (rewrite.position() < rewrite.original_text().size()) {
     const auto [code, size] =
         utf8::decode_character(rewrite.original_text().data() + rewrite.position());
@@ -27,7 +27,7 @@ void lowercase(AlignedText& text, SectionEndFlags) {
   rewrite.finish();
 }
 
-void strip_white_space(AlignedText& text, bool left, bool right) {
+void strip_white_space(SourceMappedText& text, bool left, bool right) {
   const std::string_view old = text.text();
   std::size_t begin = 0, end = old.size();
   while (left && begin < end) {
@@ -41,16 +41,17 @@ void strip_white_space(AlignedText& text, bool left, bool right) {
     end -= size;
   }
   if (begin == 0 && end == old.size()) return;
-  AlignedText::Rewriter rewrite(text);
+  SourceMappedText::TextRewriter rewrite(text);
   rewrite.drop_bytes(begin);
   rewrite.copy_unchanged(end - begin);
   rewrite.finish();
 }
 
-void replace_pattern(AlignedText& text, const SearchPattern& pattern, const std::string& content) {
+void replace_pattern(SourceMappedText& text, const SearchPattern& pattern,
+                     const std::string& content) {
   std::vector<PatternPiece> matches;
   pattern.find(text.text(), matches);
-  AlignedText::Rewriter rewrite(text);
+  SourceMappedText::TextRewriter rewrite(text);
   for (const auto& [range, matched] : matches) {
     if (!matched) {
       rewrite.copy_unchanged(range.end - range.begin);
@@ -62,8 +63,8 @@ void replace_pattern(AlignedText& text, const SearchPattern& pattern, const std:
   rewrite.finish();
 }
 
-// Returns as_mark if U+2581 replaces a space, as_space if a nonempty text replaces one character
-// and neither contains white space or U+2581, and uncertain otherwise.
+// Classifies a Replace normalizer: as_mark if U+2581 replaces a space, as_space if a nonempty text
+// replaces one character and neither contains white space or U+2581, uncertain otherwise.
 SpaceRepresentation space_representation_after_replace(const std::string& literal,
                                                        const std::string& content) {
   if (literal == " ")
@@ -82,8 +83,8 @@ SpaceRepresentation space_representation_after_replace(const std::string& litera
   return plain ? SpaceRepresentation::as_space : SpaceRepresentation::uncertain;
 }
 
-void prepend_prefix(AlignedText& text, const std::string& prefix) {
-  AlignedText::Rewriter rewrite(text);
+void prepend_prefix(SourceMappedText& text, const std::string& prefix) {
+  SourceMappedText::TextRewriter rewrite(text);
   const auto [first, first_size] = utf8::decode_character(text.text().data());
   rewrite.replace_by_text(prefix, first_size);
   rewrite.replace_by_character(first, 0);
@@ -93,7 +94,7 @@ void prepend_prefix(AlignedText& text, const std::string& prefix) {
 
 }  // namespace
 
-AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool aligned)
+SourceMappedText::SourceMappedText(std::string_view text, std::uint32_t offset, bool aligned)
     : text_(text), offset_(offset), most_(max_normalized_bytes(text.size())), aligned_(aligned) {
   if (!aligned) return;
   spans_.reserve(text.size());
@@ -105,7 +106,7 @@ AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool align
   }
 }
 
-void AlignedText::set_view(const AlignedText& whole, ByteRange range) {
+void SourceMappedText::set_view(const SourceMappedText& whole, ByteRange range) {
   text_ = whole.text_.substr(range.begin, range.end - range.begin);
   offset_ = whole.offset_ + range.begin;
   most_ = max_normalized_bytes(text_.size());
@@ -114,11 +115,11 @@ void AlignedText::set_view(const AlignedText& whole, ByteRange range) {
   if (aligned_) spans_.assign(whole.spans_.begin() + range.begin, whole.spans_.begin() + range.end);
 }
 
-AlignedText::Rewriter::Rewriter(AlignedText& target) : target_(target) {
+SourceMappedText::TextRewriter::TextRewriter(SourceMappedText& target) : target_(target) {
   text_.reserve(target.text_.size() + 16);
 }
 
-void AlignedText::Rewriter::copy_unchanged(std::size_t size) {
+void SourceMappedText::TextRewriter::copy_unchanged(std::size_t size) {
   text_.append(target_.text_.substr(at_, size));
   if (target_.aligned_) {
     const auto from = target_.spans_.begin() + static_cast<std::ptrdiff_t>(at_);
@@ -128,7 +129,7 @@ void AlignedText::Rewriter::copy_unchanged(std::size_t size) {
   check_size_limit();
 }
 
-void AlignedText::Rewriter::replace_by_character(char32_t code, std::size_t consumed) {
+void SourceMappedText::TextRewriter::replace_by_character(char32_t code, std::size_t consumed) {
   const std::size_t before = text_.size();
   utf8::append_code_point(text_, code);
   if (target_.aligned_) {
@@ -141,7 +142,7 @@ void AlignedText::Rewriter::replace_by_character(char32_t code, std::size_t cons
   check_size_limit();
 }
 
-void AlignedText::Rewriter::replace_by_text(std::string_view text, std::size_t consumed) {
+void SourceMappedText::TextRewriter::replace_by_text(std::string_view text, std::size_t consumed) {
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, size] = utf8::decode_character(text.data() + at);
     replace_by_character(code, at == 0 ? consumed : 0);
@@ -149,7 +150,7 @@ void AlignedText::Rewriter::replace_by_text(std::string_view text, std::size_t c
   }
 }
 
-void AlignedText::Rewriter::check_size_limit() const {
+void SourceMappedText::TextRewriter::check_size_limit() const {
   if (text_.size() > target_.most_)
     bad_input(
         "the tokenizer makes more than {} bytes of one piece of text: its normalizers let the "
@@ -157,7 +158,7 @@ void AlignedText::Rewriter::check_size_limit() const {
         target_.most_);
 }
 
-void AlignedText::Rewriter::finish() {
+void SourceMappedText::TextRewriter::finish() {
   target_.storage_ = std::move(text_);
   target_.text_ = target_.storage_;
   if (target_.aligned_) target_.spans_ = std::move(spans_);
@@ -168,7 +169,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   const TokenizerComponentSpec spec(json, "normalizer", where);
   const auto form = [](unicode::NormalizationForm f) {
     return Normalizer{
-        .apply = [f](AlignedText& text, SectionEndFlags) { unicode::normalize(text, f); },
+        .apply = [f](SourceMappedText& text, SectionEndFlags) { unicode::normalize(text, f); },
         .allows_cut_after_ideograph = true};
   };
   if (spec.is_type("NFC")) return form(unicode::kNfc);
@@ -178,7 +179,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   if (spec.is_type("Lowercase")) return Normalizer{.apply = lowercase};
   if (spec.is_type("Strip", {"strip_left", "strip_right"})) {
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
-                                   AlignedText& text, SectionEndFlags ends) {
+                                   SourceMappedText& text, SectionEndFlags ends) {
       strip_white_space(text, left && ends.begins, right && ends.ends);
     }};
   }
@@ -186,13 +187,13 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
     std::string literal;
     const auto pattern = spec.pattern(&literal);
     const auto content = spec.text("content");
-    return Normalizer{.apply = [=](AlignedText& text,
+    return Normalizer{.apply = [=](SourceMappedText& text,
                                    SectionEndFlags) { replace_pattern(text, pattern, content); },
                       .space_form = space_representation_after_replace(literal, content)};
   }
   if (spec.is_type("Prepend", {"prepend"})) {
     return Normalizer{
-        .apply = [prefix = spec.text("prepend")](AlignedText& text, SectionEndFlags ends) {
+        .apply = [prefix = spec.text("prepend")](SourceMappedText& text, SectionEndFlags ends) {
           if (!text.empty() && ends.begins && !prefix.empty()) prepend_prefix(text, prefix);
         }};
   }
@@ -207,7 +208,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
           part->space_form != SpaceRepresentation::as_space)
         space_form = part->space_form;
     }
-    const auto apply = [parts](AlignedText& text, SectionEndFlags ends) {
+    const auto apply = [parts](SourceMappedText& text, SectionEndFlags ends) {
       for (const auto& part : parts) part.apply(text, ends);
     };
     return Normalizer{.apply = apply, .space_form = space_form};

@@ -31,9 +31,9 @@ struct TekkenSplitRules : Llama3SplitRules {
   static constexpr unsigned kDigits = 1;
 };
 
-// Each member function matches one alternative of the regular expression and returns the end of the
-// match, or its start if there is no match. The first matching alternative wins, as in a
-// backtracking engine.
+// Hand-written matcher of a split regex. Each match_*() function tries one alternative and returns
+// the end of the match, or the start without a match. The first alternative that matches wins, as
+// in a backtracking regex engine.
 template <typename Family>
 class SplitRegexMatcher {
  public:

@@ -144,7 +144,7 @@ std::string expand_character_classes(std::string_view expression) {
   return out;
 }
 
-// Appends all matches and the gaps between them. Error messages start with `where`.
+// Appends all matches of a regex and the gaps between them. Error messages start with `where`.
 void find_matches(const pcre2_code* code, std::string_view text, const std::string& where,
                   std::vector<PatternPiece>& out) {
   const Pcre2MatchState& work = Pcre2MatchState::of_this_thread();

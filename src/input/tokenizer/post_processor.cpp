@@ -25,7 +25,7 @@ bool starts_with_white_space(const char* at) {
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
-void trim(EncodedTokens& tokens, bool prefix_space) {
+void trim_offsets(EncodedTokens& tokens, bool prefix_space) {
   for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
     const std::string& text = tokens.strings[i];
     auto& [begin, end] = tokens.offsets[i];
@@ -219,7 +219,7 @@ std::int64_t PostProcessor::added_token_count() const {
 void PostProcessor::apply(EncodedTokens& tokens, bool add_special) const {
   const bool offsets = !tokens.offsets.empty() || tokens.ids.empty();
   for (const PostProcessorStep& step : steps_) {
-    if (step.trim) trim(tokens, step.prefix_space);
+    if (step.trim) trim_offsets(tokens, step.prefix_space);
     if (step.pieces.empty()) continue;
     EncodedTokens out;
     for (const TemplatePiece& piece : step.pieces) {

@@ -11,11 +11,11 @@
 namespace qkscope {
 namespace {
 
-// What happens to delimiters (the matches of the pattern).
-enum class Delimiters { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+// How the pre-tokenizer Split treats delimiters (the matches of its pattern).
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct SplitRule {
-  Delimiters delimiters = Delimiters::isolated;
+  SplitBehavior delimiters = SplitBehavior::isolated;
   bool invert = false;        // gaps between matches are the delimiters
   bool by_character = false;  // the pattern matches single characters only
 };
@@ -33,15 +33,16 @@ void merge_with_next(const std::vector<PatternPiece>& matches, std::vector<ByteR
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-void append_split_ranges(const std::vector<PatternPiece>& matches, Delimiters delimiters,
+void append_split_ranges(const std::vector<PatternPiece>& matches, SplitBehavior delimiters,
                          std::vector<ByteRange>& ranges) {
-  if (delimiters == Delimiters::merged_with_next) return merge_with_next(matches, ranges);
+  if (delimiters == SplitBehavior::merged_with_next) return merge_with_next(matches, ranges);
   const std::size_t first = ranges.size();
   bool previous = false;
   for (const auto& [range, matched] : matches) {
-    if (matched && delimiters == Delimiters::removed) continue;
-    const bool joins = (delimiters == Delimiters::merged_with_previous && matched && !previous) ||
-                       (delimiters == Delimiters::contiguous && matched == previous);
+    if (matched && delimiters == SplitBehavior::removed) continue;
+    const bool joins =
+        (delimiters == SplitBehavior::merged_with_previous && matched && !previous) ||
+        (delimiters == SplitBehavior::contiguous && matched == previous);
     if (joins && ranges.size() > first)
       ranges.back().end = range.end;
     else
@@ -73,7 +74,7 @@ void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& p
 
 PreTokenizer make_split_stage(const SearchPattern& pattern, SplitRule rule) {
   const bool separates =
-      rule.delimiters == Delimiters::isolated || rule.delimiters == Delimiters::removed;
+      rule.delimiters == SplitBehavior::isolated || rule.delimiters == SplitBehavior::removed;
   const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
   return {.apply = [=](SectionPieces& pieces) { split_pieces(pattern, rule, pieces); },
           .at_space = separates && pattern.breaks_before_space ? CutBehavior::breaks : at_mark,
@@ -84,7 +85,7 @@ PreTokenizer make_split_stage(const SearchPattern& pattern, SplitRule rule) {
 // Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
 template <typename Change>
 void rewrite_pieces(SectionPieces& pieces, Change change) {
-  AlignedText::Rewriter rewrite(pieces.text);
+  SourceMappedText::TextRewriter rewrite(pieces.text);
   std::uint32_t written = 0;
   for (ByteRange& piece : pieces.ranges) {
     rewrite.drop_bytes(piece.begin - rewrite.position());
@@ -95,7 +96,7 @@ void rewrite_pieces(SectionPieces& pieces, Change change) {
   rewrite.finish();
 }
 
-void insert_prefix_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix) {
+void insert_prefix_before_piece(SourceMappedText::TextRewriter& rewrite, char32_t prefix) {
   const auto [first, size] =
       utf8::decode_character(rewrite.original_text().data() + rewrite.position());
   rewrite.replace_by_character(prefix, size);
@@ -103,7 +104,7 @@ void insert_prefix_before_piece(AlignedText::Rewriter& rewrite, char32_t prefix)
 }
 
 // Copies the text up to the next space and replaces that space with `mark`.
-void replace_space(AlignedText::Rewriter& rewrite, std::size_t end, char32_t mark) {
+void replace_space(SourceMappedText::TextRewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
   const std::size_t space = rewrite.original_text().substr(0, end).find(' ', at);
   if (space == std::string_view::npos) return rewrite.copy_unchanged(end - at);
@@ -128,11 +129,11 @@ PreTokenizer make_metaspace(const TokenizerComponentSpec& spec) {
     return first != U' ' && first != mark;
   };
   const auto apply = [=, pattern = make_string_pattern(replacement)](SectionPieces& pieces) {
-    rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
+    rewrite_pieces(pieces, [&](SourceMappedText::TextRewriter& rewrite, ByteRange piece) {
       if (wants_mark(pieces, piece)) insert_prefix_before_piece(rewrite, mark);
       while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
     });
-    if (split) split_pieces(pattern, {Delimiters::merged_with_next}, pieces);
+    if (split) split_pieces(pattern, {SplitBehavior::merged_with_next}, pieces);
   };
   const CutBehavior at_space = split ? CutBehavior::breaks : CutBehavior::local;
   return {.apply = apply,
@@ -146,14 +147,14 @@ void add_prefix_spaces(SectionPieces& pieces) {
     return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
   };
   if (std::ranges::none_of(pieces.ranges, wants_space)) return;
-  rewrite_pieces(pieces, [&](AlignedText::Rewriter& rewrite, ByteRange piece) {
+  rewrite_pieces(pieces, [&](SourceMappedText::TextRewriter& rewrite, ByteRange piece) {
     if (wants_space(piece)) insert_prefix_before_piece(rewrite, U' ');
     rewrite.copy_unchanged(piece.end - rewrite.position());
   });
 }
 
 void map_bytes_to_alphabet(SectionPieces& pieces) {
-  rewrite_pieces(pieces, [](AlignedText::Rewriter& rewrite, ByteRange piece) {
+  rewrite_pieces(pieces, [](SourceMappedText::TextRewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
       const char* at = rewrite.original_text().data() + rewrite.position();
       const std::uint32_t size = utf8::character_size(*at);
@@ -177,35 +178,35 @@ PreTokenizer make_byte_level(const TokenizerComponentSpec& spec, bool last) {
   return stage;
 }
 
-Delimiters parse_delimiters(const TokenizerComponentSpec& spec, const std::string& name) {
-  if (name == "Removed") return Delimiters::removed;
-  if (name == "Isolated") return Delimiters::isolated;
-  if (name == "MergedWithPrevious") return Delimiters::merged_with_previous;
-  if (name == "MergedWithNext") return Delimiters::merged_with_next;
-  if (name == "Contiguous") return Delimiters::contiguous;
+SplitBehavior parse_split_behavior(const TokenizerComponentSpec& spec, const std::string& name) {
+  if (name == "Removed") return SplitBehavior::removed;
+  if (name == "Isolated") return SplitBehavior::isolated;
+  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (name == "Contiguous") return SplitBehavior::contiguous;
   spec.fail(fmt::format("has the unknown behavior \"{}\"", name));
 }
 
 PreTokenizer make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
   if (spec.is_type("Split", {"pattern", "behavior", "invert"}))
-    return make_split_stage(spec.pattern(),
-                            {parse_delimiters(spec, spec.text("behavior")), spec.flag("invert")});
+    return make_split_stage(
+        spec.pattern(), {parse_split_behavior(spec, spec.text("behavior")), spec.flag("invert")});
   if (spec.is_metaspace()) return make_metaspace(spec);
   if (spec.is_byte_level()) return make_byte_level(spec, last);
   if (spec.is_type("Digits", {"individual_digits"})) {
     const auto behavior =
-        spec.flag("individual_digits") ? Delimiters::isolated : Delimiters::contiguous;
+        spec.flag("individual_digits") ? SplitBehavior::isolated : SplitBehavior::contiguous;
     return make_split_stage(make_unicode_class_pattern(unicode::kDigit), {behavior, false, true});
   }
   if (spec.is_type("Punctuation", {"behavior"})) {
-    const auto behavior = parse_delimiters(spec, spec.text("behavior", "Isolated"));
+    const auto behavior = parse_split_behavior(spec, spec.text("behavior", "Isolated"));
     return make_split_stage(make_unicode_class_pattern(unicode::kPunctuation),
                             {behavior, false, true});
   }
   if (spec.is_type("Whitespace"))
-    return make_split_stage(make_word_or_punctuation_pattern(), {Delimiters::removed, true});
+    return make_split_stage(make_word_or_punctuation_pattern(), {SplitBehavior::removed, true});
   if (spec.is_type("WhitespaceSplit"))
-    return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {Delimiters::removed});
+    return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {SplitBehavior::removed});
   spec.fail_unknown_type();
 }
 
@@ -227,7 +228,7 @@ PreTokenizer make_pre_tokenizer(const Json& json, const std::string& where) {
     const TokenizerComponentSpec spec(*part, "pre_tokenizer", where);
     const bool last = part == specs.back();
     const auto& stage = stages.emplace_back(make_pre_tokenizer_stage(spec, last));
-    // The first stage that does more than treat both sides of a cut independently decides.
+    // The first stage whose behavior at a cut is not `local` determines that of the whole sequence.
     if (whole.at_space == CutBehavior::local) whole.at_space = stage.at_space;
     if (whole.at_mark == CutBehavior::local) whole.at_mark = stage.at_mark;
     whole.needs_document_start |= stage.needs_document_start;

@@ -141,7 +141,7 @@ struct Tokenizer::State {
       tokens = encode_whole_text(text, options.offsets);
     } else {
       const auto wanted = static_cast<std::size_t>(options.max_length - added);
-      tokens = encode_tokens_of_end(text, wanted, truncates_left, options.offsets);
+      tokens = encode_from_one_end(text, wanted, truncates_left, options.offsets);
       encoding.truncated = tokens.ids.size() > wanted;
       truncate_tokens(tokens, wanted, truncates_left);
     }
@@ -153,7 +153,7 @@ struct Tokenizer::State {
   }
 
   EncodedTokens encode_whole_text(std::string_view text, bool sources) {
-    if (text.size() < kParallelBytes) return encode_tokens_of_end(text, kUnlimited, false, sources);
+    if (text.size() < kParallelBytes) return encode_from_one_end(text, kUnlimited, false, sources);
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
       cuts.push_back(
@@ -167,8 +167,8 @@ struct Tokenizer::State {
   }
 
   // Encodes pieces from one end of the text until there are more than `wanted` tokens.
-  EncodedTokens encode_tokens_of_end(std::string_view text, std::size_t wanted, bool last,
-                                     bool sources) {
+  EncodedTokens encode_from_one_end(std::string_view text, std::size_t wanted, bool last,
+                                    bool sources) {
     std::vector<EncodedTokens> parts;
     std::size_t count = 0, begin = 0, end = text.size();
     while (begin < end && count <= wanted) {

@@ -35,7 +35,7 @@ struct SearchPattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
   std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
-  // True if no match can span a non-space character and the U+0020 after it: cuts are allowed.
+  // True if no match spans a non-space character and the U+0020 after it: cuts there are allowed.
   bool breaks_before_space = false;
   // True if no match can ever span an ideograph followed by punctuation.
   bool breaks_after_ideograph = false;
@@ -71,17 +71,17 @@ SearchPattern make_word_or_punctuation_pattern();
 // Text in a tokenizer pipeline with the source position of every byte in the document. Starts as a
 // view of the document and becomes a copy on the first change. Alignment costs time and memory and
 // is tracked only on request.
-class AlignedText {
+class SourceMappedText {
  public:
-  AlignedText() = default;
+  SourceMappedText() = default;
   // `text` is the part of the document that starts at byte `offset`; it must outlive this object.
-  AlignedText(std::string_view text, std::uint32_t offset, bool aligned);
+  SourceMappedText(std::string_view text, std::uint32_t offset, bool aligned);
 
-  AlignedText(const AlignedText&) = delete;
-  AlignedText& operator=(const AlignedText&) = delete;
+  SourceMappedText(const SourceMappedText&) = delete;
+  SourceMappedText& operator=(const SourceMappedText&) = delete;
 
   // Makes this text a view of a part of another text.
-  void set_view(const AlignedText& whole, ByteRange range);
+  void set_view(const SourceMappedText& whole, ByteRange range);
 
   std::string_view text() const { return text_; }
   bool empty() const { return text_.empty(); }
@@ -99,14 +99,14 @@ class AlignedText {
 
   // Rewrites a text from front to back. Throws a bad-input error if the text grows more than
   // 64-fold, because chained normalizers could otherwise exhaust memory.
-  class Rewriter {
+  class TextRewriter {
    public:
-    explicit Rewriter(AlignedText& target);
+    explicit TextRewriter(SourceMappedText& target);
     void copy_unchanged(std::size_t size);
     // Replaces the next `consumed` bytes with one character, aligned to the first consumed byte, or
     // to the previous byte if `consumed` is 0.
     void replace_by_character(char32_t code, std::size_t consumed);
-    // The same for each character of `text`; the first one consumes the bytes.
+    // Replaces the next `consumed` bytes with `text`, aligned like a single replacement character.
     void replace_by_text(std::string_view text, std::size_t consumed);
     void drop_bytes(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }                // read position in the old text
@@ -117,7 +117,7 @@ class AlignedText {
    private:
     void check_size_limit() const;
 
-    AlignedText& target_;
+    SourceMappedText& target_;
     std::string text_;
     std::vector<ByteRange> spans_;
     std::size_t at_ = 0;
@@ -145,7 +145,7 @@ struct SectionEndFlags {
 enum class SpaceRepresentation { as_space, as_mark, uncertain };
 
 struct Normalizer {
-  std::function<void(AlignedText& text, SectionEndFlags ends)> apply;
+  std::function<void(SourceMappedText& text, SectionEndFlags ends)> apply;
   SpaceRepresentation space_form = SpaceRepresentation::as_space;
   // True if a section may also be cut between an ideograph and the punctuation that follows it.
   bool allows_cut_after_ideograph = false;
@@ -158,7 +158,7 @@ std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& w
 
 // A section of text and its current pieces, which are non-empty ranges of the text.
 struct SectionPieces {
-  AlignedText text;
+  SourceMappedText text;
   std::vector<ByteRange> ranges;
   bool begins = true;  // the text is the start of its section
 };
@@ -184,7 +184,7 @@ struct PreTokenizer {
   bool is_byte_level = false;
 };
 
-// If `spec` is JSON null, the section stays one piece. Error messages start with `where`.
+// With JSON null as `spec`, every section stays one piece. Error messages start with `where`.
 PreTokenizer make_pre_tokenizer(const Json& spec, const std::string& where);
 
 // ---- Post-processor: adds special tokens and trims offsets
@@ -240,7 +240,7 @@ class JsonCursor {
   // `text` must be valid UTF-8 and outlive the cursor. Error messages start with `where`.
   JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-  // enter() steps into an object or list. next() advances; returns false at the end.
+  // enter() opens an object or list. next() goes to its next member; returns false at the end.
   void enter(char open);
   bool next(char close);
   std::string_view key();

@@ -44,7 +44,7 @@ class BpeModelSpecReader {
       if (has_merges_) fail(key, "is there twice");
       has_merges_ = true;
       merges_begin_ = cursor_.position();
-      // Merges refer to the vocabulary and the subword prefix, which may follow later in the file.
+      // The merges need the vocabulary and the subword prefix, which may follow later in the file.
       if (has_vocabulary_ && has_prefix_) return read_merges();
       merges_late_ = true;
       cursor_.skip();

@@ -74,7 +74,7 @@ class MergeTable {
     into_.push_back(into);
   }
 
-  // Returns the rank of a pair (low ranks merge first), or kNone if the pair is never merged.
+  // Returns the merge rank of a token pair (low ranks merge first), or kNone if it is never merged.
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
     return slots_[find_slot(left, right)].rank;
   }

@@ -166,9 +166,9 @@ std::size_t normalized_prefix_size(std::string_view text, NormalizationForm form
   return at;
 }
 
-class Normalization {
+class UnicodeNormalizer {
  public:
-  Normalization(AlignedText& text, NormalizationForm form) : rewrite_(text), form_(form) {}
+  UnicodeNormalizer(SourceMappedText& text, NormalizationForm form) : rewrite_(text), form_(form) {}
 
   void normalize_text() {
     const std::string_view old = rewrite_.original_text();
@@ -273,7 +273,7 @@ class Normalization {
     pending_bytes_ = 0;
   }
 
-  AlignedText::Rewriter rewrite_;
+  SourceMappedText::TextRewriter rewrite_;
   NormalizationForm form_;
   std::vector<DecomposedCharacter> parts_;  // decomposed characters of the current group
   std::vector<std::uint32_t> sizes_;        // bytes of each source character of the group
@@ -292,9 +292,9 @@ std::u32string_view lowercase(char32_t code) {
   return find_mapping_of_code_point(kLowercase, code);
 }
 
-void normalize(AlignedText& text, NormalizationForm form) {
+void normalize(SourceMappedText& text, NormalizationForm form) {
   if (normalized_prefix_size(text.text(), form) == text.text().size()) return;
-  Normalization(text, form).normalize_text();
+  UnicodeNormalizer(text, form).normalize_text();
 }
 
 }  // namespace qkscope::unicode

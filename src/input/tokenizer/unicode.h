@@ -11,7 +11,7 @@
 #include "base/core/text.h"
 
 namespace qkscope {
-class AlignedText;
+class SourceMappedText;
 }
 
 namespace qkscope::unicode {
@@ -47,7 +47,7 @@ std::u32string_view lowercase(char32_t code);
 // Unicode normalization forms, one bit each.
 enum NormalizationForm : std::uint8_t { kNfc = 1, kNfd = 2, kNfkc = 4, kNfkd = 8 };
 
-void normalize(AlignedText& text, NormalizationForm form);
+void normalize(SourceMappedText& text, NormalizationForm form);
 
 }  // namespace qkscope::unicode
 

@@ -415,7 +415,7 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
     const auto path = path_ + "/" + file.name;
     std::error_code none;
     if (!is_run_file(file.name) && fs::file_size(path, none) == file.content.bytes &&
-        checksum_text(checksum_of(MappedFile(path).text())) == file.content.checksum)
+        format_checksum(checksum_of(MappedFile(path).text())) == file.content.checksum)
       upload.in_store.push_back(file);
   }
   for (const SweepRun& of_sweep : config.runs) {

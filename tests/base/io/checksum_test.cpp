@@ -13,7 +13,7 @@ namespace qkscope {
 namespace {
 
 TEST(Checksum, IsXxh3InPiecesAndAtOnce) {
-  EXPECT_EQ(checksum_text(checksum_of("")), "2d06800538d394c2");  // test vector of XXH3
+  EXPECT_EQ(format_checksum(checksum_of("")), "2d06800538d394c2");  // test vector of XXH3
   Checksum pieces;
   pieces.add("one piece ");
   pieces.add("");

@@ -34,7 +34,7 @@ class FileListTest : public testing::Test {
 };
 
 TEST_F(FileListTest, SurvivesJson) {
-  const FileList files = list_files(folder_.path());
+  const FileList files = make_file_list(folder_.path());
   ASSERT_EQ(files.size(), 2u);
   EXPECT_EQ(files.at("columns/a.parquet").size, 7u);
   const auto read = parse_file_list(Json{{"files", to_json(files)}}, "state.json");
@@ -60,7 +60,7 @@ TEST_F(FileListTest, AcceptsSizesWithoutChecksums) {
 }
 
 TEST_F(FileListTest, NamesMissingTruncatedAndDamagedFiles) {
-  const FileList files = list_files(folder_.path());
+  const FileList files = make_file_list(folder_.path());
   const auto check = [&] {
     return bad_input_message([&] {
       check_file_sizes(folder_.path(), files, "make it again");

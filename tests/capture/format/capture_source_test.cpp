@@ -83,7 +83,7 @@ class WholeCapture : public testing::Test {
   }
   void write_state() const {
     const Json state = {{metadata::kStateConfigurationHash, "run 1"},
-                        {metadata::kStateFiles, to_json(list_files(folder_.path()))}};
+                        {metadata::kStateFiles, to_json(make_file_list(folder_.path()))}};
     write_file(folder_.file("_saver_state.json"), state.dump());
   }
   std::string complaint() const {

@@ -644,7 +644,7 @@ TEST(Gguf, LayersOfNemotronAreMixersAttentionOrMlps) {
     EXPECT_TRUE(experts.tensors.contains(std::string("model.") + name)) << name;
   EXPECT_EQ(experts.tensors.size(), 6u);
   EXPECT_EQ(experts.tensors.at("model.layers.2.mixer.q_proj.weight").order,
-            (GgufOrder{.outer = 2, .inner = 1}));
+            (GgufPermutation{.outer = 2, .inner = 1}));
 }
 
 // Two key heads of width 1, four value heads of width 2.
@@ -693,7 +693,7 @@ TEST(Gguf, SizesOfDeltaNetsBecomeThoseOfConfigJson) {
   EXPECT_EQ(model.tensors.at(layer + "linear_attn.conv1d.weight").shape, (Sizes{12, 1, 4}));
   EXPECT_TRUE(model.tensors.contains(layer + "linear_attn.in_proj_qkvz.weight"));  // first files
   for (const auto& [name, source] : model.tensors)  // Qwen3-Next keeps the order of value heads
-    EXPECT_EQ(source.order, GgufOrder()) << name;
+    EXPECT_EQ(source.order, GgufPermutation()) << name;
 }
 
 // Values are numbered in the order of the file; value heads are stored as 0, 2, 1, 3.

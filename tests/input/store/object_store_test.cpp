@@ -23,7 +23,7 @@ TEST(ObjectStore, GetReturnsTheContentThatWasPut) {
   const std::string large(std::size_t{12} << 20, 'x');
   for (const auto& text : {std::string(), std::string("some\nbytes"), large}) {
     const auto content = store->put("a/b c/x", place.written("from", text));
-    EXPECT_EQ(content, (ObjectFingerprint{text.size(), checksum_text(checksum_of(text))}));
+    EXPECT_EQ(content, (ObjectFingerprint{text.size(), format_checksum(checksum_of(text))}));
     store->get("a/b c/x", place.file("to"), content);
     EXPECT_EQ(read_text_file(place.file("to")), text);
     EXPECT_EQ(store->read("a/b c/x"), text);
