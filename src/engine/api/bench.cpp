@@ -1,10 +1,8 @@
 #include "qkscope/experimental/bench.h"
 
 #include <algorithm>
-#include <functional>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -57,14 +55,10 @@ class SampledRowsObserver : public Observer {
 };
 
 std::vector<BenchBatch> default_batches(Device device, const ModelConfig& model) {
-  const std::vector<BenchBatch> wanted = device.kind == Device::Kind::cpu
-                                             ? std::vector<BenchBatch>{{1, 512}, {1, 2048}}
-                                             : std::vector<BenchBatch>{{8, 4096}, {1, 32768}};
-  std::vector<BenchBatch> batches;
-  for (auto batch : wanted) {
-    batch.tokens = std::min(batch.tokens, model.max_positions);
-    if (batches.empty() || batches.back().tokens != batch.tokens) batches.push_back(batch);
-  }
+  std::vector<BenchBatch> batches = {{8, 4096}, {1, 32768}};
+  if (device.kind == Device::Kind::cpu) batches = {{1, 512}, {1, 2048}};
+  for (auto& batch : batches) batch.tokens = std::min(batch.tokens, model.max_positions);
+  if (batches[0].tokens == batches[1].tokens) batches.pop_back();
   return batches;
 }
 
@@ -79,166 +73,108 @@ void check_bench_options(const BenchOptions& options) {
               options.ceiling_seconds);
 }
 
-// Forwards every step to another backend, waits for it, and records seconds and FLOP of each part.
-class TimedBackend : public Backend {
+// A step of the layer loop, identified by the hook point that it computes.
+struct TimedStep {
+  Stage stage;
+  const char* part;                // part of the pass to which the step belongs
+  std::int64_t multiply_adds = 0;  // of its matrix products, per row; of attention per key
+};
+
+// Adds time and FLOP of each step of a pass to its part, and counts the layers of each kernel.
+class PartTimer : public StepTimer {
  public:
-  explicit TimedBackend(Backend& timed) : Backend(timed.model()), timed_(timed) {}
+  PartTimer(Backend& backend, const Batch& batch, const Observer& observer, BenchResult& result)
+      : backend_(backend),
+        batch_(batch),
+        plan_(backend.config(), observer, batch.rows()),
+        result_(result) {}
 
-  const std::vector<BenchPart>& part_timings() const { return parts_; }
-  const std::vector<BenchKernel>& kernel_timings() const { return kernels_; }
+  void end_step(HookPoint point) override {
+    const auto steps = timed_steps(point.layer);
+    const auto step = std::ranges::find(steps, point.stage, &TimedStep::stage);
+    if (step == steps.end()) return;
+    end_part(step->part);
+    // The MLP ends its steps once per chunk of rows; their FLOP are counted once, for all rows.
+    if (std::ranges::find(counted_, point) != counted_.end()) return;
+    counted_.push_back(point);
+    const bool attends = point.stage == Stage::z;
+    const auto count = attends ? visible_keys(point.layer) : to_double(backend_.active_rows());
+    find_or_add_entry(result_.parts, step->part).flop +=
+        2.0 * count * to_double(step->multiply_adds);
+    if (attends) ++find_or_add_entry(result_.attention, backend_.attention_kernel()).layers;
+    start_ = Clock::now();
+  }
 
-  void begin_pass(const Batch& batch) override {
-    batch_ = &batch;
-    kept_.clear();
-    time("start and end", 0.0, &Backend::begin_pass, batch);
-  }
-  void embed() override { time("embedding", 0.0, &Backend::embed); }
-  void embed_positions() override { time("embedding", 0.0, &Backend::embed_positions); }
-  void embed_per_layer_inputs() override {
-    time("layer inputs", per_layer_flop(config().n_layers), &Backend::embed_per_layer_inputs);
-  }
-  void project_per_layer_input(ResidualAddition addition) override {
-    time("layer inputs", per_layer_flop(2), &Backend::project_per_layer_input, addition);
-  }
-  void scale_residual() override { time("output", 0.0, &Backend::scale_residual); }
-  void begin_layer(std::int64_t layer) override {
-    layer_ = layer;
-    time("start and end", 0.0, &Backend::begin_layer, layer);
-  }
-  void keep_layer_input() override { time("norms", 0.0, &Backend::keep_layer_input); }
-  void normalize(NormSite norm) override { time("norms", 0.0, &Backend::normalize, norm); }
-  void project_latents() override {
-    const auto& latent = config().latent;
-    const auto width = latent.q_rank + latent.kv_rank + latent.d_shared;
-    time("q, k, v", product_flop(active_rows(), config().d_model, width),
-         &Backend::project_latents);
-  }
-  void project_qkv(bool values) override {
-    time("q, k, v", projection_flop(values), &Backend::project_qkv, values);
-  }
-  void normalize_heads() override { time("norms", 0.0, &Backend::normalize_heads); }
-  void apply_rope() override { time("rotation", 0.0, &Backend::apply_rope); }
-  void attend() override {
-    time("attention", attention_flop(), &Backend::attend);
-    ++find_or_add_entry(kernels_, timed_.attention_kernel()).layers;
-  }
-  void project_output(ResidualAddition addition) override {
-    time("output",
-         product_flop(active_rows(), config().n_heads * config().d_value_of(layer()),
-                      config().d_model),
-         &Backend::project_output, addition);
-  }
-  void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override {
-    time("mixer", mixer_flop(), &Backend::run_recurrent_mixer, state_rows);
-  }
-  void project_mixer_output(ResidualAddition addition) override {
-    time("output", product_flop(active_rows(), config().mixer.value_width(), config().d_model),
-         &Backend::project_mixer_output, addition);
-  }
-  void add_update_to_residual() override { time("output", 0.0, &Backend::add_update_to_residual); }
-  void project_router() override {
-    time("router", product_flop(active_rows(), config().d_model, config().experts.count),
-         &Backend::project_router);
-  }
-  void choose_experts() override { time("router", 0.0, &Backend::choose_experts); }
-  std::int64_t mlp_chunk_rows() const override { return timed_.mlp_chunk_rows(); }
-  // CUDA may defer the gate/up product to apply_gate(), so both steps count as one part.
-  void project_gate_up(std::int64_t begin, std::int64_t count) override {
-    time("gate, up",
-         product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * mlp_width()),
-         &Backend::project_gate_up, begin, count);
-  }
-  void apply_gate(std::int64_t count) override {
-    time("gate, up", 0.0, &Backend::apply_gate, count);
-  }
-  void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override {
-    time("down", product_flop(count, mlp_width(), config().d_model), &Backend::project_down, begin,
-         count, addition);
-  }
-  void project_logits() override {
-    time("logits", product_flop(active_rows(), config().d_model, config().vocab_size),
-         &Backend::project_logits);
-  }
-  void keep_rows(std::span<const std::int64_t> rows) override {
-    kept_.assign(rows.begin(), rows.end());
-    time("captured rows", 0.0, &Backend::keep_rows, rows);
-  }
-  std::int64_t active_rows() const override { return timed_.active_rows(); }
-  void read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) override {
-    time("captured rows", 0.0, &Backend::read_buffer, buffer, selection, std::move(show));
-  }
-  void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }
-  void finish_pass() override { time("start and end", 0.0, &Backend::finish_pass); }
-  std::string describe_hardware() const override { return timed_.describe_hardware(); }
-  void wait() override { timed_.wait(); }
-  std::string attention_kernel() const override { return timed_.attention_kernel(); }
-  double measure_flop_rate(double seconds) override { return timed_.measure_flop_rate(seconds); }
-
-  // Steps that the pass of a capture does not run, without times.
-  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
-                                                      std::int64_t positions) override {
-    return timed_.make_key_value_store(sequences, positions);
-  }
-  void use_key_value_store(KeyValueStore& store) override { timed_.use_key_value_store(store); }
-  void set_residual(ConstTensorView residual) override { timed_.set_residual(residual); }
-  ConstTensorView mixer_states() override { return timed_.mixer_states(); }
-  void edit_buffer(ActivationBuffer buffer,
-                   const std::function<void(TensorView)>& change) override {
-    timed_.edit_buffer(buffer, change);
-  }
-  ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) override {
-    return timed_.copy_buffer(buffer, selection);
-  }
-  void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) override {
-    timed_.overwrite_buffer(buffer, values);
-  }
-  void score_rows(const RowScores& out) override { timed_.score_rows(out); }
-  void recompute_pattern(const RowScores& edited) override { timed_.recompute_pattern(edited); }
-  void attend_edited_rows(const RowScores& edited) override { timed_.attend_edited_rows(edited); }
-  void add_moments(ActivationBuffer buffer, const MomentRequest& request,
-                   MomentConsumer& sink) override {
-    timed_.add_moments(buffer, request, sink);
-  }
-  void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override {
-    timed_.add_attention_statistics(request, sink);
+  void end_part(const char* part) override {
+    backend_.wait();
+    find_or_add_entry(result_.parts, part).seconds += seconds_since(start_);
+    start_ = Clock::now();
   }
 
  private:
-  // FLOP of a mixer: input projections, and three products of the state with a vector per token.
-  double mixer_flop() const {
-    const auto& c = config().mixer;
-    const auto rank = c.gate_rank();
-    const auto gates = rank > 0 ? rank + c.value_heads : c.value_width() + 2 * c.value_heads;
-    return product_flop(active_rows(), config().d_model, c.channels() + gates) +
-           product_flop(active_rows(), rank, c.value_width()) +
-           product_flop(active_rows(), c.d_key, 3 * c.value_width());
-  }
-  const LayerConfig& layer() const { return config().layer(layer_); }
-  double per_layer_flop(std::int64_t matrices) const {
-    return product_flop(active_rows(), config().d_model, matrices * config().per_layer.width);
+  // Returns the steps of a layer, or with layer -1 the steps before the first layer.
+  std::vector<TimedStep> timed_steps(std::int64_t number) const {
+    const auto& c = backend_.config();
+    const auto& layer = c.layer(std::max<std::int64_t>(number, 0));
+    const auto latents = c.latent.q_rank + c.latent.kv_rank + c.latent.d_shared;
+    const auto mlp = layer.experts ? c.experts.per_token * c.experts.d_mlp : c.d_mlp_of(layer);
+    const auto per_layer_inputs = (number < 0 ? c.n_layers : 2) * c.per_layer.width;
+    return {
+        {Stage::embed, "embedding"},
+        {Stage::pos_embed, "embedding"},
+        {Stage::resid_pre, "start and end"},
+        {Stage::ln1_normalized, "norms"},
+        {Stage::kv_latent, "q, k, v", c.d_model * latents},
+        {Stage::q, "q, k, v", projection_multiply_adds(layer, number)},
+        {Stage::q_normed, "norms"},
+        {Stage::rot_q, "rotation"},
+        {Stage::mixer_state, "mixer", mixer_multiply_adds()},
+        {Stage::z, "attention", c.n_heads * (c.d_head_of(layer) + c.d_value_of(layer))},
+        {Stage::mixer_out, "output", c.mixer.value_width() * c.d_model},
+        {Stage::attn_out, "output", c.n_heads * c.d_value_of(layer) * c.d_model},
+        {Stage::ln2_normalized, "norms"},
+        {Stage::router_logits, "router", c.d_model * c.experts.count},
+        {Stage::expert_weights, "router"},
+        // CUDA may defer the gate/up product to the activation, so both steps are one part.
+        {Stage::mlp_pre, "gate, up", c.d_model * (c.gated_mlp() ? 2 : 1) * mlp},
+        {Stage::mlp_post, "gate, up"},
+        {Stage::mlp_out, "down", mlp * c.d_model},
+        {Stage::per_layer_out, "layer inputs", c.d_model * per_layer_inputs},
+        {Stage::resid_post, "output"},
+    };
   }
 
-  double projection_flop(bool values) const {
-    const auto& c = config();
-    const auto kv_heads = layer().shares_kv() ? 0 : c.n_kv_heads_of(layer());
+  // Projections to q, k and v; the pass of a capture needs no v in its last layer.
+  std::int64_t projection_multiply_adds(const LayerConfig& layer, std::int64_t number) const {
+    const auto& c = backend_.config();
+    const bool values = !plan_.ends_before({Stage::attn_scores, number});
+    const auto kv_heads = layer.shares_kv() ? 0 : c.n_kv_heads_of(layer);
     const auto heads = c.n_heads + (values ? 2 : 1) * kv_heads;
-    if (!c.has_latent_attention())
-      return product_flop(active_rows(), c.d_model, heads * c.d_head_of(layer()));
+    if (!c.has_latent_attention()) return c.d_model * heads * c.d_head_of(layer);
     const auto q_input = c.latent.q_rank > 0 ? c.latent.q_rank : c.d_model;
     const auto of_head = c.d_head - c.latent.d_shared + (values ? c.latent.d_value : 0);
-    return product_flop(active_rows(), q_input, c.n_heads * c.d_head) +
-           product_flop(active_rows(), c.latent.kv_rank, c.n_heads * of_head);
+    return c.n_heads * (q_input * c.d_head + c.latent.kv_rank * of_head);
   }
 
-  // Runs one step of the timed backend and adds its wall-clock time and FLOP to the entry `name`.
-  template <typename Step, typename... Arguments>
-  void time(const char* name, double flop, Step step, Arguments&&... arguments) {
-    const auto start = Clock::now();
-    std::invoke(step, timed_, std::forward<Arguments>(arguments)...);
-    timed_.wait();
-    auto& part = find_or_add_entry(parts_, name);
-    part.seconds += seconds_since(start);
-    part.flop += flop;
+  // Input projections of a mixer, and three products of the state with a vector per token.
+  std::int64_t mixer_multiply_adds() const {
+    const auto& c = backend_.config().mixer;
+    const auto rank = c.gate_rank();
+    const auto gates = rank > 0 ? rank + c.value_heads : c.value_width() + 2 * c.value_heads;
+    const auto inputs = backend_.config().d_model * (c.channels() + gates);
+    return inputs + (rank + 3 * c.d_key) * c.value_width();
+  }
+
+  // Returns the number of visible keys, summed over all active queries.
+  double visible_keys(std::int64_t number) const {
+    const auto& layer = backend_.config().layer(number);
+    const bool all_active = backend_.active_rows() == batch_.rows();
+    double keys = 0.0;
+    for (const auto& sequence : batch_.sequences)
+      for (std::int64_t position = 0; position < sequence.length; ++position)
+        if (all_active || std::ranges::binary_search(plan_.last_rows(), sequence.begin + position))
+          keys += to_double(position + 1 - first_visible_key(position, layer.window, layer.chunk));
+    return keys;
   }
 
   // Returns the entry with the given name; appends a new entry if there is none.
@@ -248,37 +184,12 @@ class TimedBackend : public Backend {
     return found != entries.end() ? *found : entries.emplace_back(Entry{.name = name});
   }
 
-  static double product_flop(std::int64_t rows, std::int64_t in, std::int64_t out) {
-    return 2.0 * to_double(rows) * to_double(in) * to_double(out);
-  }
-
-  // FLOP of the two attention products, q kᵀ and p v, over the visible keys of every query.
-  double attention_flop() const {
-    double keys = 0.0;
-    for (const auto& sequence : batch_->sequences) {
-      const auto [first, end] = query_range(sequence, kept_);
-      for (auto query = first; query < end; ++query) {
-        const auto position = row_of_query(query, kept_) - sequence.begin;
-        keys +=
-            to_double(position + 1 - first_visible_key(position, layer().window, layer().chunk));
-      }
-    }
-    const auto width = config().d_head_of(layer()) + config().d_value_of(layer());
-    return 2.0 * keys * to_double(config().n_heads * width);
-  }
-
-  // Hidden width of the MLP per row in the current layer, summed over the selected experts.
-  std::int64_t mlp_width() const {
-    const auto& experts = config().experts;
-    return layer().experts ? experts.per_token * experts.d_mlp : config().d_mlp_of(layer());
-  }
-
-  Backend& timed_;
-  const Batch* batch_ = nullptr;
-  std::int64_t layer_ = 0;
-  std::vector<std::int64_t> kept_;  // rows of the batch that still run; empty: all
-  std::vector<BenchPart> parts_;    // in order of first use
-  std::vector<BenchKernel> kernels_;
+  Backend& backend_;
+  const Batch& batch_;
+  PassPlan plan_;
+  BenchResult& result_;
+  std::vector<HookPoint> counted_;          // hook points whose FLOP are in the result
+  Clock::time_point start_ = Clock::now();  // start of the current step
 };
 
 // Benchmarks one checkpoint on one device; records the free device memory before loading.
@@ -329,16 +240,15 @@ class BenchmarkSession {
       seconds.push_back(seconds_since(start));
     }
     std::ranges::sort(seconds);
-    TimedBackend timed(*backend_);
-    forward(timed, batch, observer);
-    BenchResult result{.batch = size,
-                       .seconds = seconds[(seconds.size() - 1) / 2],
-                       .best_seconds = seconds.front(),
-                       .rows = batch.rows(),
-                       .activation_bytes = activation_bytes(batch.rows()),
-                       .attention = timed.kernel_timings(),
-                       .parts = timed.part_timings()};
+    BenchResult result;
+    result.batch = size;
+    result.seconds = seconds[(seconds.size() - 1) / 2];
+    result.best_seconds = seconds.front();
+    result.rows = batch.rows();
+    PartTimer timer(*backend_, batch, observer, result);
+    forward(*backend_, batch, observer, {}, &timer);
     for (const auto& part : result.parts) result.flop += part.flop;
+    result.activation_bytes = activation_bytes(batch.rows());
     return result;
   }
 

@@ -20,6 +20,7 @@ class ForwardPass {
   void set_run_options(const RunOptions& options) { options_ = options; }
   void use_statistics(LayerStatistics& statistics) { statistics_ = &statistics; }
   void use_key_value_store(KeyValueStore& store) { store_ = &store; }
+  void use_timer(StepTimer& timer) { timer_ = &timer; }
 
   void run() {
     for (const auto& sequence : batch_.sequences)
@@ -29,6 +30,7 @@ class ForwardPass {
     if (store_ != nullptr) check_cached_edits();
     if (plan_.empty()) return;
     backend_.begin_pass(batch_);
+    timer_->end_part("start and end");
     if (store_ != nullptr) backend_.use_key_value_store(*store_);
     backend_.keep_row_sums(needs_attention_statistics());
     if (options_.residual.empty())
@@ -39,6 +41,7 @@ class ForwardPass {
     run_layers();
     unembed();
     backend_.finish_pass();
+    timer_->end_part("start and end");
   }
 
  private:
@@ -54,11 +57,15 @@ class ForwardPass {
   void embed() {
     backend_.embed();
     show_to_observer({Stage::embed}, ActivationBuffer::residual);
-    if (config_.per_layer.width > 0) backend_.embed_per_layer_inputs();
+    if (config_.per_layer.width > 0) {
+      backend_.embed_per_layer_inputs();
+      timer_->end_step({Stage::per_layer_out});
+    }
     if (!config_.learned_positions()) return;
     backend_.embed_positions();
     show_to_observer({Stage::pos_embed}, ActivationBuffer::update);
     backend_.add_update_to_residual();
+    timer_->end_part("output");
   }
 
   void run_layers() {
@@ -151,6 +158,7 @@ class ForwardPass {
     if (plan_.ends_before(state)) return;
     const auto rows = observer_.wants(state) ? state_rows(state) : std::vector<std::int64_t>();
     backend_.run_recurrent_mixer(rows);
+    timer_->end_step(state);
     if (!rows.empty()) observer_.see(state, backend_.mixer_states());
   }
 
@@ -249,8 +257,9 @@ class ForwardPass {
       show_to_observer({Stage::mlp_pre_linear, layer}, ActivationBuffer::up);
       backend_.apply_gate(count);
       show_to_observer({Stage::mlp_post, layer}, ActivationBuffer::gate);
-      if (!plan_.ends_before({Stage::mlp_out, layer}))
-        backend_.project_down(begin, count, addition);
+      if (plan_.ends_before({Stage::mlp_out, layer})) continue;
+      backend_.project_down(begin, count, addition);
+      timer_->end_step({Stage::mlp_out, layer});
     }
   }
 
@@ -356,7 +365,9 @@ class ForwardPass {
   }
 
   void drop_unneeded_rows(std::int64_t layer) {
-    if (plan_.drops_rows_in(layer)) backend_.keep_rows(plan_.last_rows());
+    if (!plan_.drops_rows_in(layer)) return;
+    backend_.keep_rows(plan_.last_rows());
+    timer_->end_part("captured rows");
   }
 
   ResidualAddition residual_addition(HookPoint update) const {
@@ -370,7 +381,9 @@ class ForwardPass {
 
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
+  // Call this function directly after the step that computes the hook point.
   void show_to_observer(HookPoint point, ActivationBuffer buffer) {
+    timer_->end_step(point);
     if (!has_hook_point(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
@@ -379,6 +392,7 @@ class ForwardPass {
     else
       backend_.read_buffer(buffer, observer_.selection(point),
                            [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
+    timer_->end_part("captured rows");
   }
 
   void keep(HookPoint point, ActivationBuffer buffer) {
@@ -406,6 +420,8 @@ class ForwardPass {
   RunOptions options_;
   LayerStatistics* statistics_ = nullptr;
   KeyValueStore* store_ = nullptr;
+  StepTimer no_timer_;
+  StepTimer* timer_ = &no_timer_;
   PassPlan plan_;
   std::vector<std::int64_t> score_rows_;
   Tensor scores_;    // (n_heads, score rows, keys) or empty
@@ -437,11 +453,13 @@ void check_start_options(const RunOptions& options, const Batch& batch, const Mo
 
 }  // namespace
 
-void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
+void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options,
+             StepTimer* timer) {
   check_batch(batch, backend.config());
   check_start_options(options, batch, backend.config());
   ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), options});
   pass.set_run_options(options);
+  if (timer != nullptr) pass.use_timer(*timer);
   pass.run();
 }
 

@@ -75,11 +75,22 @@ class LayerStatistics {
   virtual void after_attention(Backend& backend, std::int64_t layer) = 0;
 };
 
+// Measures the steps of a pass: each call ends the step that began at the previous call. This class
+// measures nothing.
+class StepTimer {
+ public:
+  virtual ~StepTimer() = default;
+  // Ends the step that computes a hook point; also called if the model has no such hook point.
+  virtual void end_step(HookPoint /*point*/) {}
+  // Ends a step that computes no hook point; `part` is its name.
+  virtual void end_part(const char* /*part*/) {}
+};
+
 // Runs a batch and shows the observer the hook points it wants. Stops after the last wanted stage,
 // and runs the end of the network only for the wanted rows. Tokens attend only to their own
 // sequence; on the CPU the results of a sequence are bit-identical to a separate run.
 void forward(Backend& backend, const Batch& batch, Observer& observer,
-             const RunOptions& options = {});
+             const RunOptions& options = {}, StepTimer* timer = nullptr);
 
 // Runs all layers and appends to a KV cache, whose lengths are unchanged after an exception.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
