@@ -11,7 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/core/thread_pool.h"
 #include "base/io/json.h"

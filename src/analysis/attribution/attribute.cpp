@@ -9,8 +9,8 @@
 #include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
-#include "base/numerics/vectors.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {

@@ -11,7 +11,7 @@
 #include "base/core/log.h"
 #include "base/core/text.h"
 #include "base/io/child_process.h"
-#include "base/io/data_folder.h"
+#include "base/io/folder.h"
 #include "base/yaml/yaml_config.h"
 
 namespace qkscope {

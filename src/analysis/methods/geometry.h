@@ -12,7 +12,7 @@
 
 #include "analysis/methods/moments.h"
 #include "base/core/numbers.h"
-#include "base/numerics/vectors.h"
+#include "base/numerics/matrix.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {

@@ -1,24 +1,8 @@
 // Compiles a kernel for every SIMD target (qkscope/experimental/cpu.h) and dispatches to the one in
-// use, both through Highway. Highway's headers compile slowly, so only kernel files include them. A
-// kernel file looks like this:
-//
-//   #undef HWY_TARGET_INCLUDE
-//   #define HWY_TARGET_INCLUDE "base/core/cpu_target.h"  // this file; included once per target
-//   #include <hwy/foreach_target.h>
-//   #include <hwy/highway.h>
-//
-//   HWY_BEFORE_NAMESPACE();
-//   namespace qkscope::HWY_NAMESPACE {
-//   void scale_kernel(float* values, std::int64_t count, float factor) { ... }
-//   }  // namespace qkscope::HWY_NAMESPACE
-//   HWY_AFTER_NAMESPACE();
-//
-//   #if HWY_ONCE
-//   namespace qkscope {
-//   QKSCOPE_EXPORT_KERNEL(void, scale, (float* values, std::int64_t count, float factor),
-//                         (values, count, factor));
-//   }  // namespace qkscope
-//   #endif
+// use, both through Highway. Highway's headers compile slowly, so only kernel files include them;
+// plane_units.cpp is a short example. A kernel file includes itself once per target
+// (HWY_TARGET_INCLUDE), defines name_kernel() in qkscope::HWY_NAMESPACE, and exports name() with
+// QKSCOPE_EXPORT_KERNEL under #if HWY_ONCE.
 //
 // Standard and project headers are included before foreach_target.h. The project is compiled with
 // -ffp-contract=off; kernels request fused multiply-adds explicitly (hn::MulAdd).

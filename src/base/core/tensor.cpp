@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/error.h"
 
 namespace qkscope {

@@ -1,9 +1,9 @@
-#include "base/io/data_folder.h"
-
 #include <algorithm>
 #include <cstdlib>
 
 #include <dlfcn.h>
+
+#include "base/io/folder.h"
 
 namespace qkscope {
 

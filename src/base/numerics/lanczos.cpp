@@ -5,7 +5,6 @@
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "base/numerics/matrix.h"
-#include "base/numerics/vectors.h"
 
 namespace qkscope {
 namespace {

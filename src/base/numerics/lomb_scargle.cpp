@@ -10,8 +10,8 @@
 
 #include "base/core/numbers.h"
 #include "base/numerics/frequency_search.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/phase_sums.h"
-#include "base/numerics/vectors.h"
 
 namespace qkscope {
 namespace {

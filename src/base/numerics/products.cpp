@@ -20,7 +20,7 @@
 
 #include "base/core/cpu_target.h"
 #include "base/core/error.h"
-#include "base/numerics/vectors.h"
+#include "base/numerics/matrix.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/products.cpp"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/numerics/vectors.h"
+#include "base/numerics/matrix.h"
 #include "qkscope/correlation.h"
 
 namespace qkscope {

@@ -11,7 +11,6 @@
 #include "base/core/error.h"
 #include "base/numerics/matrix.h"
 #include "base/numerics/random.h"
-#include "base/numerics/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/symmetric_eigen.cpp"

@@ -1,9 +1,8 @@
-#include "base/numerics/vectors.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/core/cpu_target.h"
+#include "base/numerics/matrix.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/vectors.cpp"

@@ -15,7 +15,7 @@
 #include "capture/format/layout.h"
 #include "capture/format/metadata.h"
 #include "input/hub/http.h"
-#include "input/store/store_address.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/log.h"
 #include "base/core/project.h"
 #include "base/yaml/yaml_config.h"

@@ -8,7 +8,7 @@
 
 #include "base/core/log.h"
 #include "base/core/numbers.h"
-#include "base/io/data_folder.h"
+#include "base/io/folder.h"
 #include "engine/device/cuda_module.h"
 #include "engine/device/module_stamp.h"
 #include "engine/ops/attention.h"

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "base/core/convert.h"
-#include "base/core/dtype.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"
 #include "engine/model/loaded_checkpoint.h"

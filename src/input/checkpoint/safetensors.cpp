@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"

@@ -2,7 +2,7 @@
 #include <limits>
 #include <string_view>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/byte_reader.h"

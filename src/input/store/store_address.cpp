@@ -1,5 +1,3 @@
-#include "input/store/store_address.h"
-
 #include <algorithm>
 #include <cctype>
 
@@ -9,6 +7,7 @@
 #include "base/core/text.h"
 #include "base/io/checksum.h"
 #include "input/checkpoint/hub_cache.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {

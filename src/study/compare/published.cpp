@@ -7,7 +7,6 @@
 
 #include "base/core/error.h"
 #include "base/core/project.h"
-#include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/tables/csv.h"
 #include "study/compare/run_tables.h"

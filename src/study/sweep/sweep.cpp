@@ -8,7 +8,6 @@
 
 #include "base/core/project.h"
 #include "base/core/text.h"
-#include "base/io/data_folder.h"
 #include "base/io/folder.h"
 #include "base/io/json.h"
 #include "capture/format/capture_source.h"

@@ -18,7 +18,7 @@
 #include "base/io/output_file.h"
 #include "base/yaml/yaml_config.h"
 #include "capture/run/capture_plan.h"
-#include "input/store/store_address.h"
+#include "input/store/object_store.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/experimental/attribution.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/text.h"
 #include "input/checkpoint/hub_cache.h"
 #include "qkscope/experimental/options.h"

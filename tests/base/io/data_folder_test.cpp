@@ -1,9 +1,8 @@
-#include "base/io/data_folder.h"
-
 #include <cstdlib>
 
 #include <gtest/gtest.h>
 
+#include "base/io/folder.h"
 #include "paths.h"
 
 namespace qkscope {

@@ -10,12 +10,12 @@
 
 #include <gtest/gtest.h>
 
+#include "base/numerics/matrix.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/nufft.h"
 #include "base/numerics/phase_sums.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
-#include "base/numerics/vectors.h"
 
 namespace qkscope {
 namespace {

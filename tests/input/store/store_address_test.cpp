@@ -1,9 +1,8 @@
 // Addresses of object stores.
-#include "input/store/store_address.h"
-
 #include <gmock/gmock.h>
 
 #include "error_message.h"
+#include "input/store/object_store.h"
 
 namespace qkscope {
 namespace {

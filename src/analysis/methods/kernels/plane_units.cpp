@@ -8,8 +8,8 @@
 #include "analysis/methods/rotation.h"
 #include "base/core/cpu_target.h"
 #include "base/core/numbers.h"
+#include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
-#include "base/numerics/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "analysis/methods/kernels/plane_units.cpp"

@@ -13,7 +13,7 @@
 
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "base/core/numbers.h"
 
 namespace qkscope::cuda {

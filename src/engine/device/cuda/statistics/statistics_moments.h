@@ -13,7 +13,7 @@
 
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "qkscope/statistics.h"
 
 namespace qkscope::cuda {

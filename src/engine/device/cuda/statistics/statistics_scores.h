@@ -7,7 +7,7 @@
 
 #include <cuda_runtime.h>
 
-#include "base/core/dtype.h"
+#include "base/core/convert.h"
 #include "engine/device/cuda/attention/attention.h"
 #include "engine/statistics/attention_sums.h"
 
