@@ -58,8 +58,7 @@ ExportInput::ExportInput(const ExportOptions& options)
 }
 
 std::string ExportInput::metadata_text(const std::string& key) const {
-  const auto found = statistics_.metadata.find(key);
-  return found == statistics_.metadata.end() ? "" : found->second;
+  return value_or(statistics_.metadata, key, "");
 }
 
 std::string ExportInput::model_name() const {

@@ -10,7 +10,6 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "base/io/output_file.h"
 #include "capture/exports/export_input.h"
 #include "capture/format/metadata.h"
 #include "input/checkpoint/checkpoint.h"
@@ -180,9 +179,9 @@ std::string export_fp8_kv(const ExportInput& input) {
     bad_input("{}: is the checkpoint itself; give another --out", folder);
   link_checkpoint_files(from, folder);
   write_safetensors(folder + "/" + kScalesFile, scales.all(), {{"format", "pt"}});
-  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_file(folder + "/" + kWeightIndexFile, index.dump(2) + "\n");
-  write_file(folder + "/config.json", config.dump(2) + "\n");
+  write_json_file(folder + "/" + kWeightIndexFile,
+                  {{"metadata", {{"total_size", total}}}, {"weight_map", map}});
+  write_json_file(folder + "/config.json", config);
   return folder;
 }
 

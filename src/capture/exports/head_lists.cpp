@@ -76,9 +76,8 @@ std::string export_duo_attention(const ExportInput& input) {
   const auto& folder = input.options().out;
   prepare_output_folder(input.options(), folder);
   write_file(folder + "/full_attention_heads.tsv", rows);
-  const Json config = {{"sink_size", s.settings.stream_first},
-                       {"recent_size", s.settings.stream_last}};
-  write_file(folder + "/config.json", config.dump(2) + "\n");
+  write_json_file(folder + "/config.json", {{"sink_size", s.settings.stream_first},
+                                            {"recent_size", s.settings.stream_last}});
   return folder;
 }
 

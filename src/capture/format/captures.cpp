@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/json.h"
@@ -160,8 +161,7 @@ std::string require_single_head_folder(const HeadsByFolder& heads, const std::st
                                        const std::string& separator) {
   if (heads.empty() || heads.contains("")) return "";
   if (heads.size() == 1) return heads.begin()->first;
-  std::vector<std::string> names;
-  for (const auto& [folder, list] : heads) names.push_back(folder);
+  const auto names = collect_map_keys(heads);
   bad_input("{}: holds the captures of {} models ({}); name one of them: {}{}{}", where,
             names.size(), fmt::join(names, ", "), where, separator, names.front());
 }

@@ -1,6 +1,5 @@
 // Reads and validates a head file written by qkscope or by another program without metadata.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include <parquet/statistics.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/io/arrow_error.h"
 #include "base/io/file_memory_pool.h"
 #include "base/io/folder.h"
@@ -348,14 +348,10 @@ bool is_in_capture_order(const HeadRows& rows) {
 void check_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    const float* row = rows.vectors.data() + i * dim;
-    // NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
-    std::uint32_t largest = 0;
-    for (std::size_t j = 0; j < dim; ++j)
-      largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
-    if (largest < 0x7F800000U) continue;
-    const auto j = static_cast<std::size_t>(
-        std::find_if_not(row, row + dim, [](float x) { return std::isfinite(x); }) - row);
+    const auto row = std::span(rows.vectors).subspan(i * dim, dim);
+    if (all_finite(row)) continue;
+    const auto finite = [](float x) { return std::isfinite(x); };
+    const auto j = as_index(std::ranges::find_if_not(row, finite) - row.begin());
     bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",
               path, i, rows.example(i), rows.position[i], j, row[j]);
   }

@@ -137,12 +137,9 @@ void HeadWriter::State::write_pending_rows() {
   // Parquet keeps the compressed columns of a row group in memory until the row group is complete.
   check_write(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
-  pending.bucket.clear();
-  pending.example_id.clear();
-  pending.example_key.clear();
-  pending.position.clear();
-  pending.vectors.clear();
-  pending.token_str.clear();
+  const auto clear = [](auto&... columns) { (columns.clear(), ...); };
+  clear(pending.bucket, pending.example_id, pending.example_key, pending.position, pending.vectors,
+        pending.token_str);
 }
 
 HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)

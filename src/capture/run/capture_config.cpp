@@ -22,14 +22,9 @@ DatasetConfig read_dataset(YamlSection section) {
   dataset.split = section.text("split").value_or(dataset.split);
   dataset.text_column = section.text("text_column").value_or(dataset.text_column);
   dataset.id_column = section.text("id_column");
-  const auto ids = section.text("ids").value_or("column");
-  if (ids != "column" && ids != "row") section.throw_expected("ids", "column or row");
-  dataset.number_rows = ids == "row";
+  dataset.number_rows = section.is_second_word("ids", "column", "row");
   dataset.max_samples = section.integer("max_samples", 1);
-  const auto errors = section.text("errors").value_or("strict");
-  if (errors != "strict" && errors != "replace")
-    section.throw_expected("errors", "strict or replace");
-  dataset.replace_invalid = errors == "replace";
+  dataset.replace_invalid = section.is_second_word("errors", "strict", "replace");
   section.boolean("streaming");  // reading always streams
   section.reject_unknown_keys();
   return dataset;
@@ -135,22 +130,18 @@ CaptureSettings read_capture(YamlSection section) {
     section.throw_expected("capture_queries",
                            "true, or capture_keys true: one of them is captured");
   capture.heads = read_heads(section);
-  auto sampler = section.section("sampler");
-  const auto type = sampler_type_from_name(sampler.text("type").value_or("log_uniform"));
-  if (!type) sampler.throw_expected("type", "log_uniform, uniform or all");
-  capture.sampler.type = *type;
-  capture.sampler.base_rate =
-      sampler.positive_number("base_rate").value_or(capture.sampler.base_rate);
-  sampler.reject_unknown_keys();
-  capture.sampler.min_bucket_size =
-      section.integer("min_bucket_size", 1).value_or(capture.sampler.min_bucket_size);
-  capture.sampler.max_rows = section.integer("max_rows_per_batch", 1);
+  auto& sampler = capture.sampler;
+  auto sampling = section.section("sampler");
+  const auto type = sampler_type_from_name(sampling.text("type").value_or("log_uniform"));
+  if (!type) sampling.throw_expected("type", "log_uniform, uniform or all");
+  sampler.type = *type;
+  sampler.base_rate = sampling.positive_number("base_rate").value_or(sampler.base_rate);
+  sampling.reject_unknown_keys();
+  sampler.min_bucket_size = section.integer("min_bucket_size", 1).value_or(sampler.min_bucket_size);
+  sampler.max_rows = section.integer("max_rows_per_batch", 1);
   capture.pre_rope = section.boolean("capture_pre_rope").value_or(false);
   capture.token_strings = section.boolean("capture_token_strings").value_or(false);
-  const auto non_finite = section.text("non_finite").value_or("refuse");
-  if (non_finite != "refuse" && non_finite != "keep")
-    section.throw_expected("non_finite", "refuse or keep");
-  capture.keep_non_finite = non_finite == "keep";
+  capture.keep_non_finite = section.is_second_word("non_finite", "refuse", "keep");
   section.reject_unknown_keys();
   return capture;
 }

@@ -342,16 +342,14 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
       plan.batch_tokens = most(kStreamingBatchTokens);
     }
     if (plan.batch_tokens < least) {
-      const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
-      const auto count = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
       const auto length = plan.batch_tokens / needs.documents;
       bad_input(
           "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights "
           "(two layers at a time), and {} may be taken; {}",
-          device_name(options.device), count(needs.documents), needs.documents == 1 ? "" : "s",
-          count(needs.max_length), needs.documents == 1 ? "s" : "",
-          bytes(activation_bytes(model, least, options)), bytes(plan.held_weights),
-          bytes(plan.available),
+          device_name(options.device), format_count(needs.documents),
+          needs.documents == 1 ? "" : "s", format_count(needs.max_length),
+          needs.documents == 1 ? "s" : "", format_bytes(activation_bytes(model, least, options)),
+          format_bytes(plan.held_weights), format_bytes(plan.available),
           length > 0 ? fmt::format("tokenizer.max_length={} would fit", length)
                      : "not even one token fits");
     }

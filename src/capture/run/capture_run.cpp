@@ -52,7 +52,7 @@ class CaptureRun {
     auto counting =
         source.start_counting_examples(begins && source.has_dataset_ids(), shows_progress());
     if (journal.examples() > 0)
-      log::info("continuing after {} examples", format_count(to_unsigned(journal.examples())));
+      log::info("continuing after {} examples", format_count(journal.examples()));
     most_examples_ = shared_examples_ = journal.examples();
     if (companion_ != nullptr) {
       most_examples_ = std::max(most_examples_, companion_->examples());
@@ -179,7 +179,7 @@ class CaptureRun {
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
                                                      format_count(static_cast<std::uint64_t>(rate)),
-                                                     format_count(to_unsigned(writer.rows()))));
+                                                     format_count(writer.rows())));
       if (options_.on_batch)
         options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
     }
@@ -225,11 +225,9 @@ class CaptureRun {
         "{}{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
         device_name(plan_.backend.device),
         plan_.workers.size() > 1 ? fmt::format(" and {} more, each", plan_.workers.size() - 1) : "",
-        format_bytes(to_unsigned(memory.held_weights)),
-        memory.streams() ? " at a time (they stream)" : "",
-        format_bytes(to_unsigned(memory.activations)),
-        format_count(to_unsigned(memory.batch_tokens)),
-        format_bytes(to_unsigned(memory.available)));
+        format_bytes(memory.held_weights), memory.streams() ? " at a time (they stream)" : "",
+        format_bytes(memory.activations), format_count(memory.batch_tokens),
+        format_bytes(memory.available));
   }
 
   // The forward pass on the CPU uses all cores, so background assembly would slow it down.
@@ -239,9 +237,6 @@ class CaptureRun {
   }
   bool shows_progress() const { return !options_.quiet || options_.on_batch; }
   bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
-  static std::uint64_t to_unsigned(std::int64_t number) {
-    return static_cast<std::uint64_t>(number);
-  }
 
   const RunPlan& plan_;
   const CaptureOptions& options_;

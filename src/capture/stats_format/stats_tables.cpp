@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/stats_file.h"
@@ -189,10 +190,8 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder, con
   const auto path = folder + "/" + stats_layout::kRetrievalFile;
   if (!path_exists(path)) return {};
   const auto heads = s.layers.size() * as_index(s.heads);
-  std::vector<std::string> names;
   const Table expected = retrieval_columns();
-  for (const auto& column : expected.columns()) names.push_back(column.name);
-  const Table table = read_parquet_table(path, names);
+  const Table table = read_parquet_table(path, project(expected.columns(), &Table::Column::name));
   const auto& columns = table.columns();
   for (std::size_t i = 0; i < columns.size(); ++i)
     if (columns[i].type != expected.columns()[i].type)

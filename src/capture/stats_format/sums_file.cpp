@@ -299,11 +299,7 @@ class SumsReader {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)
         bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
-    const auto exact = sum_document_positions(s.lengths, s.settings.first, s.settings.bucket_size,
-                                              s.settings.buckets);
-    s.positions = {exact.first.to_position_sums(), exact.body.to_position_sums()};
-    for (const auto& bucket : exact.buckets)
-      s.bucket_positions.push_back(bucket.to_position_sums());
+    update_position_sums(s);
     for (const auto set : kSets) check_rows(s, set, fmt::format("positions.{}.n", set_name(set)));
   }
   void check_rows(const Statistics& s, RowSet set, const std::string& name) const {

@@ -146,8 +146,7 @@ class StatisticsRun {
     auto counting = source.start_counting_examples(
         part.has_no_segments() && source.has_dataset_ids(), shows_progress());
     if (!part.has_no_segments()) {
-      log::info("continuing after {} documents",
-                format_count(static_cast<std::uint64_t>(journal.examples())));
+      log::info("continuing after {} documents", format_count(journal.examples()));
       for_each_example({journal},
                        [&](const ExampleRecord& example) { source.skip_stored_example(example); });
     }

@@ -286,8 +286,7 @@ void CaptureAssembler::finish(bool quiet) {
   summary.files = list_files(folder_);
   log_step("all files are listed");
   write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
-  write_file(folder_ + "/" + layout::kStateFile,
-             capture_state_json(manifest, summary).dump(2) + "\n");
+  write_json_file(folder_ + "/" + layout::kStateFile, capture_state_json(manifest, summary));
 }
 
 // Starts with the last jobs, which background work did not reach and which therefore take longest.

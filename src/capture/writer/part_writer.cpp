@@ -1,7 +1,6 @@
 #include "capture/writer/part_writer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "capture/format/layout.h"
@@ -23,14 +23,6 @@ constexpr auto kSegmentTime = std::chrono::seconds(2);
 
 // Receives float32 vectors of shape (positions, selected heads, head_dim).
 using RowSink = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
-
-// NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
-bool all_finite(std::span<const float> vector) {
-  std::uint32_t largest = 0;
-  for (const float number : vector)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(number) & 0x7FFFFFFFU);
-  return largest < 0x7F800000U;
-}
 
 std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
                                       std::int64_t head) {

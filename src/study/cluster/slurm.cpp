@@ -364,7 +364,7 @@ std::optional<SlurmSubmission> SubmissionFolder::read() const {
 }
 
 void SubmissionFolder::write(const SlurmSubmission& submission) const {
-  write_file(submission_file(), Json(submission).dump(1) + "\n");
+  write_json_file(submission_file(), submission, 1);
 }
 
 std::string find_error_line(std::string_view log) {

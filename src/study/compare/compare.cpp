@@ -162,7 +162,7 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
     auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
     const auto& ours = table.find("ours")->reals;
     const auto& notes = table.find("note")->texts;
-    if (std::ranges::all_of(ours, [](double value) { return std::isnan(value); }))
+    if (all_nan(ours))
       bad_input("{}: none of its numbers can be compared{}", set.file,
                 notes.empty() ? "" : fmt::format(": {}", notes.front()));
     return table;

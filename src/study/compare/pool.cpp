@@ -30,10 +30,7 @@ struct PooledHead {
   std::map<std::string, double> values;  // by quantity; missing values have no entry
 
   // Returns NaN for a missing quantity.
-  double value(const std::string& quantity) const {
-    const auto found = values.find(quantity);
-    return found == values.end() ? kNan : found->second;
-  }
+  double value(const std::string& quantity) const { return value_or(values, quantity, kNan); }
 };
 
 // Access to one row of a table by column name; NaN and "" for a missing column.
@@ -279,9 +276,8 @@ Table score_table(const std::vector<AnalyzedRunFolder>& folders, const PoolOptio
       std::vector<double> of_runs;
       std::vector<double> of_score;
       for (const auto& run : runs) {
-        const auto found = score.models.find(run.label);
         of_runs.push_back(run.value(measure));
-        of_score.push_back(found == score.models.end() ? kNan : found->second);
+        of_score.push_back(value_or(score.models, run.label, kNan));
       }
       const auto found = correlate_pairs(of_runs, of_score);
       if (found.n > 0) add_correlation_row(table, {score.name, measure}, found);
@@ -297,9 +293,7 @@ std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, cons
   if (!has(by))
     bad_input("{}: there is no column {} with the names of models; it has {}", file, quote_text(by),
               fmt::join(header, ", "));
-  const Table table = read_csv_table(file, project(header, [](const std::string& name) {
-                                       return CsvColumn{name, Table::Type::text};
-                                     }));
+  const Table table = read_csv_as_text(file);
   const auto& models = table.find(by)->texts;
   std::vector<BenchmarkScore> scores;  // in the order of the file
   const auto add = [&](const std::string& name, std::size_t row, const std::string& field) {

@@ -51,10 +51,7 @@ std::string find_published_file(const std::string& name) {
 // A CSV file with access to fields by row and column name.
 class PublishedRows {
  public:
-  explicit PublishedRows(std::string file) : file_(std::move(file)) {
-    table_ = read_csv_table(file_, project(read_csv_header(file_), [](const std::string& name) {
-                              return CsvColumn{name, Table::Type::text};
-                            }));
+  explicit PublishedRows(const std::string& file) : file_(file), table_(read_csv_as_text(file)) {
     if (table_.rows() == 0) bad_input("{}: holds no numbers", file_);
   }
 
@@ -153,7 +150,6 @@ std::optional<std::pair<PublishedProfileBin, PublishedProfileBin>> parse_differe
 }
 
 PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
-  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   auto number = read_common_fields(rows, row);
   const auto table = rows.text(row, "table");
   const auto bin = rows.text(row, "bin");
@@ -195,7 +191,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
 void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
-    number.value_kind = PublishedNumber::PublishedValueKind::components;
+    number.value_kind = PublishedValueKind::components;
     number.subject = rows.text(row, "run");
     number.kind = "printed";
     number.source = rows.text(row, "source");

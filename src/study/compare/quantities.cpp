@@ -288,7 +288,7 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;
     PublishedNumber profile = number;
-    profile.value_kind = PublishedNumber::PublishedValueKind::profile;
+    profile.value_kind = PublishedValueKind::profile;
     profile.bin = bin;
     profile.minus = minus;
     return profile;
@@ -322,7 +322,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
     return {.missing = fmt::format("no number was printed but {}", quote_text(published.text))};
-  return published.value_kind == PublishedNumber::PublishedValueKind::quantity
+  return published.value_kind == PublishedValueKind::quantity
              ? evaluate_by_name(published, run)
              : evaluate_table_value(published, run);
 }

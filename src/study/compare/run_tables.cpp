@@ -7,6 +7,7 @@
 
 #include "analysis/results/results_folder.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
@@ -217,8 +218,7 @@ double RunTables::standard_error(const std::string& quantity) {
           errors_->emplace(columns[0].texts[row], columns[2].reals[row]);
     }
   }
-  const auto found = errors_->find(quantity);
-  return found == errors_->end() ? kNan : found->second;
+  return value_or(*errors_, quantity, kNan);
 }
 
 const Json& RunTables::options() {
@@ -267,7 +267,6 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 }
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
-  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   const double middle = 0.5 * (published.bin.low + published.bin.high);
   const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin that contains it
     for (const auto& bin : profile.values)

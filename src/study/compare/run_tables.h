@@ -27,15 +27,17 @@ struct PublishedProfileBin {
   bool fraction = false;  // false: tokens
 };
 
+// What a published number describes; `bin`, `minus`, `index` and `side` are in PublishedNumber.
+enum class PublishedValueKind {
+  quantity,    // statistic over the heads of a run, selected by the name of the quantity
+  profile,     // mean of the profile over `bin`, minus that over `minus` if set
+  line,        // profile value at the centre of `bin`
+  heatmap,     // heat-map cell: `bin` is the key distance, `index` the query distance
+  weight,      // component weight of dimension `index`
+  components,  // PCA component `index` of the queries or keys (`side`) of one head
+};
+
 struct PublishedNumber {
-  enum class PublishedValueKind {
-    quantity,    // statistic over the heads of a run, selected by the name of the quantity
-    profile,     // mean of the profile over `bin`, minus that over `minus` if set
-    line,        // profile value at the centre of `bin`
-    heatmap,     // heat-map cell: `bin` is the key distance, `index` the query distance
-    weight,      // component weight of dimension `index`
-    components,  // PCA component `index` of the queries or keys (`side`) of one head
-  };
   std::string subject;   // checkpoint, model or scope
   std::string quantity;  // for a profile: table and bin, "deciles 0-10%"
   PublishedValueKind value_kind = PublishedValueKind::quantity;

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "capture/format/data_root.h"
 #include "qkscope/experimental/cluster.h"
@@ -128,13 +128,6 @@ constexpr double kFreshSeconds = 30;
 
 bool is_running_task(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
-}
-
-// Returns a pointer to the value of a key, or nullptr if the key is missing.
-template <typename Key, typename Value>
-const Value* find_in_map(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
-  const auto found = map.find(key);
-  return found == map.end() ? nullptr : &found->second;
 }
 
 class StatusReader {

@@ -194,8 +194,7 @@ const std::vector<std::string>& overview_measures() {
 }
 
 double OverviewRow::value(const std::string& measure) const {
-  const auto found = values.find(measure);
-  return found == values.end() ? kNan : found->second;
+  return value_or(values, measure, kNan);
 }
 
 OverviewRow make_overview_row(const std::string& folder, const std::string& label) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
@@ -50,11 +51,6 @@ ShardMap read_shard_states(const std::string& folder, const Json& effective) {
                           .written = modification_time(part + "/" + layout::kJournalFile)};
   }
   return found;
-}
-
-bool is_complete(const ShardMap& shards, std::int64_t index) {
-  const auto found = shards.find(index);
-  return found != shards.end() && found->second.complete;
 }
 
 constexpr char kCompositionRecord[] = "/composition.json";
@@ -209,8 +205,9 @@ bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const Missin
   const auto measured = statistics_shard_progress(folder_, run);
   bool fetched = false;
   for (std::int64_t index = 0; index < count; ++index) {
-    const MissingRunData here{.capture = missing.capture && !is_complete(captured, index),
-                              .statistics = missing.statistics && !is_complete(measured, index)};
+    const MissingRunData here{
+        .capture = missing.capture && !value_or(captured, index, {}).complete,
+        .statistics = missing.statistics && !value_or(measured, index, {}).complete};
     if (!here.has_any()) continue;
     if (!std::exchange(fetched, true)) fetch_inputs(i);
     if (!produce_missing_data(run, here, {index, count})) return false;
@@ -289,7 +286,7 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
     table->write_csv(fmt::format("{}/{}.csv", results, name));
     table->write_parquet(fmt::format("{}/{}.parquet", results, name));
   }
-  write_file(results + kCompositionRecord, composition_record(*config.composition).dump(2) + "\n");
+  write_json_file(results + kCompositionRecord, composition_record(*config.composition));
 }
 
 }  // namespace qkscope

@@ -31,10 +31,8 @@ std::string relative_path_text(const fs::path& path) {
 // Returns a key built from everything that determines the cost of a run: configuration, config.json
 // and tokenizer, without names. Checkpoints of one training run share the key.
 std::string run_cost_key(Json config, const RunPlan& plan) {
-  config["model"].erase("name");
-  config["model"].erase("revision");
-  config["tokenizer"].erase("name");
-  config["tokenizer"].erase("revision");
+  for (const char* section : {"model", "tokenizer"})
+    for (const char* key : {"name", "revision"}) config[section].erase(key);
   config["output"] = {};
   return Json{config, fingerprint_small_inputs(plan)}.dump(-1, ' ', false,
                                                            Json::error_handler_t::replace);
