@@ -55,8 +55,7 @@ class DataRoot {
   DataRootLock lock_whole_root() const;
 
   // Throws a bad-input error if a published file or a file in a part is a symbolic link. With
-  // `own`, checks only that shard's part, so that the startup cost of a shard does not grow with
-  // the number of shards.
+  // `own`, checks the part of that shard only: startup cost must not grow with the shard count.
   void refuse_symbolic_links(const std::optional<Shard>& own = {}) const;
 
   // Whether the state file, which is published last, exists.
@@ -73,8 +72,7 @@ class DataRoot {
 
   // Opens the shard's part: resumes it when it has journal entries of this run, else creates it.
   // The other parts must belong to the same run and number of shards. Only the first few manifests
-  // are compared here; a merge compares all. Head files without parts belong to another capture and
-  // are refused.
+  // are compared here; a merge compares all. Head files without parts are refused as foreign.
   Journal open_part(const Manifest& manifest, const Shard& shard) const;
   // Removes the shard's part if its journal is empty, then empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;

@@ -69,7 +69,7 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
 }  // namespace
 
 std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary) {
-  std::vector<std::string> names;  // of the dataset configurations
+  std::vector<std::string> names;  // one dataset configuration per head file
   for (const auto& group : manifest.groups)
     for (const auto head : group.heads)
       names.push_back(head_folder_name(manifest.head_id(group, head)));

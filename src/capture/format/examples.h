@@ -46,7 +46,7 @@ class OrderedExampleReader {
   std::size_t index_in_segment() const { return number_; }  // index of the example in segment()
 
  private:
-  // Position in one part.
+  // Read position in one part.
   struct SegmentCursor {
     std::size_t part = 0;
     std::size_t segment = 0;
@@ -69,7 +69,7 @@ class OrderedExampleReader {
 void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 
-// Writes examples.parquet.
+// Writes examples.parquet, the table that maps example ids to texts.
 class ExamplesWriter {
  public:
   ExamplesWriter(const std::string& path, std::int64_t row_group_size);

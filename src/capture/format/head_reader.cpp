@@ -35,7 +35,7 @@ namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
 
-// Maps the file with MappedFile: if the file is truncated while in use, the error names it.
+// Arrow buffer over a memory-mapped file. If the file shrinks while in use, MappedFile reports it.
 class MappedBuffer : public arrow::Buffer {
  public:
   explicit MappedBuffer(MappedFile file)
@@ -107,7 +107,7 @@ class HeadFileReader {
     return rows;
   }
 
-  // HeadRows::example() of each row.
+  // Returns the example of each row: its 64-bit key if the file has one, else its 32-bit id.
   std::vector<std::int64_t> examples() {
     if (leaf_index(schema_, "example_key") >= 0)
       return read_required_column<parquet::Int64Type>("example_key");
@@ -171,7 +171,7 @@ class HeadFileReader {
                                 ? metadata->ColumnChunk(leaf)->num_values()
                                 : metadata->num_rows();
       std::int64_t done = 0;
-      // Asks twice: after an empty last page of a dictionary, Parquet reports the end too early.
+      // HasNext() needs a second call: it is false once after an empty last dictionary page.
       while (done < expected && (reader.HasNext() || reader.HasNext())) {
         std::int64_t stored = 0;
         const auto count = reader.ReadBatch(std::min(kBatch, expected - done), levels.data(),
@@ -195,7 +195,8 @@ class HeadFileReader {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
-  // Reads a flat column. Nulls are allowed only if `defined` is given: 1 for a value, 0 for a null.
+  // Reads a flat column. Allows nulls only with `defined`, which receives 1 for a value, 0 for a
+  // null.
   template <typename Type>
   std::vector<typename Type::c_type> read_numbers(int leaf,
                                                   std::vector<std::int16_t>* defined = nullptr) {
@@ -345,7 +346,7 @@ bool is_in_capture_order(const HeadRows& rows) {
   return true;
 }
 
-void check_finite(const HeadRows& rows, const std::string& path) {
+void check_vectors_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
     const auto row = std::span(rows.vectors).subspan(i * dim, dim);
@@ -383,7 +384,7 @@ HeadFile read_head_file(const std::string& path) {
       return HeadFile{HeadFileReader(path, *reader).rows(),
                       key_value_metadata_of_file(*reader->metadata())};
     });
-    check_finite(file.rows, path);
+    check_vectors_finite(file.rows, path);
     check_no_duplicate_rows(file.rows, path);
     return file;
   });

@@ -154,7 +154,7 @@ void Journal::read() {
   }
 }
 
-// Returns false for a damaged line.
+// Adds the entry of a journal line. Returns false if the line is damaged.
 bool Journal::parse_line(std::string_view text) {
   Json line;
   try {

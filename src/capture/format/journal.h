@@ -1,6 +1,5 @@
 // The journal of one part of a run (the whole run, or one shard) lists its complete segments. A
-// line is appended only after its segment is on disk, so after a crash the journal shows how far
-// the run got.
+// line is appended only after its segment is on disk, so after a crash it shows the progress.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +46,7 @@ class Journal {
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return *manifest_; }
-  // Shares the manifest object of another part, so that a run with a thousand parts needs only one
-  // copy.
+  // Shares the manifest object of another part: all parts of a run need only one copy.
   void share_manifest_of(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool is_complete() const { return complete_; }  // all examples of the part are stored

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// Parses digits without a sign.
+// Parses a decimal number without a sign.
 std::optional<int> parse_digits(std::string_view text) {
   return text.starts_with('-') ? std::nullopt : parse_number<int>(text);
 }

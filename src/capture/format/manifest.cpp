@@ -119,7 +119,7 @@ std::string join_differences(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-std::string input_difference(const Json& there, const Json& now) {
+std::string describe_input_difference(const Json& there, const Json& now) {
   if (!there.is_object() || !now.is_object()) return "";
   const std::pair<const char*, const char*> kinds[] = {{"config", "the model's configuration"},
                                                        {"weights", "the model's weights"},
@@ -156,7 +156,7 @@ std::string describe_identity_difference(const Json& there, const Json& now) {
   append_differences(without_keys(there, {kInputs}), without_keys(now, {kInputs}), "", differences);
   if (!differences.empty())
     return fmt::format("the configuration differs ({})", join_differences(std::move(differences)));
-  return input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
+  return describe_input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
 }
 
 std::string describe_manifest_difference(const Manifest& there, const Manifest& now) {
@@ -192,7 +192,7 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
   return all;
 }
 
-// Fields without limits; the others are checked.
+// JSON fields of any value; to_json() and manifest_from_json() handle those with a valid range.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, identity, config_hash, token_strings, metadata,
                                    model_name, model_metadata, repo, branch)
 

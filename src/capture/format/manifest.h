@@ -46,8 +46,7 @@ struct Manifest {
   Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;
 };
 
-// Returns 16 hex digits that identify an effective configuration: the settings that determine the
-// rows and bytes of a capture.
+// Returns 16 hex digits that identify a configuration: the settings that determine rows and bytes.
 std::string config_hash(const Json& effective);
 
 // Describes why two identities belong to different runs: "the configuration differs
@@ -61,8 +60,7 @@ std::string describe_manifest_difference(const Manifest& there, const Manifest& 
 
 Json to_json(const Manifest& manifest);
 
-// Parses a manifest. Throws a bad-input error for values out of range; `where` names the file in
-// messages.
+// Parses a manifest. A value out of range is a bad-input error; `where` names the file in messages.
 Manifest manifest_from_json(const Json& json, const std::string& where);
 
 // The content of manifest.json: the manifest with a format number and a checksum.

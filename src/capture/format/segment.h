@@ -56,8 +56,8 @@ class SegmentWriter {
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes the index and renames the file to its final name. Returns the checksum of the trailer,
-  // which covers the whole content.
+  // Writes index and trailer and renames the file. Returns a checksum that covers the whole
+  // content.
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
@@ -89,14 +89,13 @@ struct HeadBlock {
   std::vector<float> vectors;              // (heads, rows, head_dim)
 };
 
-// Consecutive heads of a group.
+// Consecutive heads of a head group.
 struct HeadRange {
   std::size_t first = 0;
   std::size_t count = 1;
 };
 
-// The last bytes of a segment. Integers use the native byte order, because segments are temporary
-// files.
+// The last bytes of a segment, in native byte order because segments are temporary files.
 struct SegmentTrailer {
   std::uint64_t examples = 0;
   std::uint64_t groups = 0;
@@ -117,7 +116,7 @@ class SegmentReader {
   std::uint64_t file_bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
-  // Verify the checksums of index and example table, or of all bytes. Damage is bad input.
+  // Verify the checksum of index and example table, or all checksums. Damage is a bad-input error.
   void check_index() const;
   void check_all_bytes() const;
 

@@ -42,8 +42,7 @@ class StoredRun {
   // Whether an unsharded run with this manifest would resume the unfinished run in the store.
   bool can_be_resumed_by(const Manifest& manifest) const;
   // Joins the active run or begins a new one. Throws a bad-input error if the active run has
-  // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
-  // finished files.
+  // another manifest, kind or number of shards. `overwrite` replaces it and hides finished files.
   void begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run in order to merge it. Returns false if there is none.
   bool join_active_run();
@@ -102,7 +101,7 @@ class StoredRun {
   StoredFolder folder_;
   std::string kind_;
   ActiveRun run_;
-  bool began_run_ = false;                  // and did not join it
+  bool began_run_ = false;                  // false: it joined the run
   std::vector<StoredJournalLine> records_;  // of the part that this process writes
 };
 

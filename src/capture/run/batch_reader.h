@@ -65,8 +65,7 @@ class BatchReader {
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  // Must be the last member, because the thread uses all others. If no thread can be started,
-  // next() reads the examples itself.
+  // Last member, because the thread uses all others. Without a thread, next() reads the examples.
   std::thread thread_;
 };
 

@@ -63,8 +63,7 @@ struct BatchRequirements {
 };
 
 // Plans memory from the model's configuration. Streams the weights if they do not fit next to the
-// activations. If the run still does not fit, throws a bad-input error that suggests a max_length
-// that would fit, if any.
+// activations. If the run still does not fit, throws a bad-input error that suggests a max_length.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available);
 

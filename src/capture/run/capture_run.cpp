@@ -78,12 +78,12 @@ class CaptureRun {
       log_milestone("the first pass can begin");
     };
     bool all = false;
-    Pass pass;
+    ForwardPass pass;
     if (concurrent_passes() == 1) {
       pass = make_pass(model.get(), 0);
       begin();
       if (companion_ != nullptr) companion_->begin_run(*pass.backend);
-      all = add_batches(writer, [&] { return capture_next(reader, pass, writer); });
+      all = add_batches(writer, [&] { return capture_next_batch(reader, pass, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
@@ -102,13 +102,13 @@ class CaptureRun {
   }
 
   // Runs batches on a backend or, if `backend` is null, on an external engine.
-  struct Pass {
+  struct ForwardPass {
     std::shared_ptr<Backend> backend = nullptr;
     RunPass run = {};
   };
 
-  // `model` is null with an external engine.
-  Pass make_pass(const LoadedCheckpoint* model, std::size_t worker) const {
+  // Creates the forward pass of a worker. `model` is null with an external engine.
+  ForwardPass make_pass(const LoadedCheckpoint* model, std::size_t worker) const {
     if (const auto& external = plan_.engine)
       return {nullptr, [external](const Batch& batch, Observer& observer) {
                 external->run(batch, observer);
@@ -124,8 +124,8 @@ class CaptureRun {
     std::int64_t tokens = 0;
   };
 
-  std::optional<StoredBatch> capture_next(BatchReader& reader, const Pass& pass,
-                                          CapturePartWriter& writer) {
+  std::optional<StoredBatch> capture_next_batch(BatchReader& reader, const ForwardPass& pass,
+                                                CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
     const StoredBatch added{batch->examples.size(), batch->tokens()};
@@ -141,7 +141,7 @@ class CaptureRun {
     return plan_.workers.size();
   }
 
-  // Passes run concurrently; rows are written in batch order.
+  // Runs forward passes concurrently on several devices; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint* model,
                             CapturePartWriter& writer) {
     BatchWorkers<CapturedBatch> workers(reader, concurrent_passes(), [&](std::size_t worker) {
@@ -188,7 +188,8 @@ class CaptureRun {
 
   // After a crash, the capture and its companion (statistics from the same passes) may have stored
   // different numbers of examples. Examples that only one of them lacks are run for that one only.
-  void capture_with_companion(PreparedBatch batch, const Pass& pass, CapturePartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, const ForwardPass& pass,
+                              CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
@@ -248,7 +249,7 @@ class CaptureRun {
   std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
   std::int64_t total_ = 0;            // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
-  std::future<void> unloading_;  // of the model
+  std::future<void> unloading_;  // frees the model in the background
 };
 
 }  // namespace

@@ -97,7 +97,7 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
     constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
     const PositionSampler sampler(plan.manifest.sampler);
     std::atomic<std::int64_t> rows = 0;     // over all heads
-    std::atomic<std::int64_t> numbers = 0;  // of 4 bytes, in these rows
+    std::atomic<std::int64_t> numbers = 0;  // 4-byte numbers in these rows
     while (source.next(example)) {
       if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
         batch_examples = batch_tokens = 0;

@@ -64,7 +64,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
     visit_field("min", &HeadMoments::min, per_channel);
     visit_field("max", &HeadMoments::max, per_channel);
     visit_field("norm_max", &HeadMoments::norm_max, per_head);
-    if (any.pairs > 0 && key.second == VectorStage::pre)  // post may hold copies of pre
+    if (any.pairs > 0 && key.second == VectorStage::pre)  // `post` may copy `pre`
       visit_field("pair_abs", &HeadMoments::pair_abs, {count, any.heads, any.pairs});
   }
   const BucketMoments& any = layers.front().buckets;
@@ -300,9 +300,10 @@ class SumsReader {
       if (length < 0 || length > s.max_length)
         bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
     update_position_sums(s);
-    for (const auto set : kSets) check_rows(s, set, fmt::format("positions.{}.n", set_name(set)));
+    for (const auto set : kSets)
+      check_row_count(s, set, fmt::format("positions.{}.n", set_name(set)));
   }
-  void check_rows(const Statistics& s, RowSet set, const std::string& name) const {
+  void check_row_count(const Statistics& s, RowSet set, const std::string& name) const {
     const auto found = *tensor_data<std::int64_t>(name, Shape{1});
     const auto expected = s.positions[static_cast<std::size_t>(set)].n;
     if (found != expected)
@@ -328,7 +329,7 @@ class SumsReader {
         row_set_moments(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
     if (layers.empty()) return;
-    const auto check = [&](const std::string& name, RowSet set) { check_rows(s, set, name); };
+    const auto check = [&](const std::string& name, RowSet set) { check_row_count(s, set, name); };
     visit_moments(layers, key, check,
                   [&](const std::string& name, const Shape& shape, const auto& values) {
                     using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
@@ -348,7 +349,7 @@ class SumsReader {
   void read_attention(Statistics& s) const {
     AttentionStatistics& a = s.attention;
     auto names = column_names(s.settings);
-    if (a.columns.size() + 1 == names.size()) names.pop_back();  // older: no sink_above_half
+    if (a.columns.size() + 1 == names.size()) names.pop_back();  // older files lack sink_above_half
     if (a.columns != names)
       bad_input(
           "{}: its columns of attention are not those of its settings; the file is of "

@@ -109,7 +109,7 @@ double MeanQkArea::compute(std::span<const double> query, std::span<const double
   for (std::size_t distance = 0; distance < scores.size(); ++distance) {
     const double weight = std::exp(scores[distance] - highest);
     sum += weight;
-    area += weight * static_cast<double>(distance + 1);  // counts in all later cumulative sums
+    area += weight * static_cast<double>(distance + 1);  // part of distance + 1 cumulative sums
   }
   return area / sum / static_cast<double>(kPositions);
 }

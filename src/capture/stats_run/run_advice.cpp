@@ -51,8 +51,8 @@ BenchBatch choose_timed_batch(const PlannedWork& work) {
           .tokens = tokens};
 }
 
-// Returns advice if there are too few rows: a larger base_rate, or more texts.
-std::string base_rate_advice(const SamplerOptions& sampler, double rows, double needed) {
+// Returns advice on how to get `needed` rows: a larger base_rate, or more texts.
+std::string suggest_more_rows(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
   const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));
   if (rate > to_double(sampler.min_bucket_size))
@@ -129,7 +129,7 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
   const auto advice =
       2 * tokens < needed
           ? std::string("even every position would be too few: take more or longer texts")
-          : base_rate_advice(sampler, both, needed);
+          : suggest_more_rows(sampler, both, needed);
   warnings.push_back(fmt::format(
       "rows are few for the analyses: about {:.0f} queries and keys per head in {} dimensions, and "
       "{:.0f} are needed ({:g} per dimension). {}",

@@ -1,5 +1,4 @@
-// Implements the functions of qkscope/statistics.h that run and merge statistics, and StatsWriter
-// (qkscope/experimental/engine.h).
+// Runs and merges statistics (qkscope/statistics.h) and implements StatsWriter (engine.h).
 #include "qkscope/statistics.h"
 
 #include <functional>

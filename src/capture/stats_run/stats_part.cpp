@@ -33,7 +33,7 @@ constexpr std::uint64_t kMagic = 0x3154415453535151;  // "QQSSTAT1"
 template <typename T>
 constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// StateWriter and StateReader visit the same list of fields, defined by visit().
+// StateWriter and StateReader process the same fields in the order of archive_value().
 class StateWriter {
  public:
   explicit StateWriter(const std::string& path) : file_(path) { (*this)(kMagic); }
@@ -143,7 +143,7 @@ class StateReader {
   ByteReader bytes_;
 };
 
-// Visits the fields of a struct in file order.
+// Reads or writes the given fields of a struct in this order.
 template <typename Archive, typename... Fields>
 void archive_fields(Archive& archive, Fields&... values) {
   (archive_value(archive, values), ...);
@@ -210,7 +210,7 @@ class PartDocumentReader : public DocumentSource {
   }
 
  private:
-  // Position in one part.
+  // Read position in one part.
   struct DocumentCursor {
     const Journal* journal;
     std::size_t next = 0;  // segment after `file`

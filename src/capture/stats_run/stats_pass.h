@@ -1,5 +1,4 @@
-// The accumulated sums of a run of statistics, their file format, and the forward passes that add
-// to them.
+// Sums of a run of statistics, their file format, and the forward passes that add to them.
 #pragma once
 
 #include <array>
@@ -108,7 +107,7 @@ struct ExactKeyCounts {
   std::vector<std::vector<double>> heads;
 };
 
-// In the order of VectorKind.
+// Activation buffers of queries, keys and values, in the order of VectorKind.
 inline constexpr std::array kVectorBuffers = {ActivationBuffer::q, ActivationBuffer::k,
                                               ActivationBuffer::v};
 
@@ -128,13 +127,12 @@ class StatsPass : public LayerStatistics {
   // Runs the forward pass of a batch with statistics, on a backend or an ExternalEngineObserver.
   using RunWithStatistics = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
 
-  // Runs a batch and adds it to the state. Returns the attention statistics of each document, for
-  // near keys and for all keys.
+  // Runs a batch and adds it to the state. Returns the attention statistics of each document.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
                                         const RunWithStatistics& run);
 
-  // Called before and after a forward pass that a capture shares with these statistics. The batch
-  // must outlive finish_batch().
+  // Begin and end a forward pass that a capture shares with these statistics. The batch must
+  // outlive finish_batch().
   void begin_batch(const PreparedBatch& prepared);
   std::vector<DocumentRecord> finish_batch();
 
@@ -152,8 +150,8 @@ class StatsPass : public LayerStatistics {
   void after_attention(Backend& backend, std::int64_t layer) override;
 
  private:
-  class Moments;    // group A of one kind, stage and layer
-  class Attention;  // groups B and C of one layer
+  class MomentAccumulator;     // moments (group A) of one kind, stage and layer
+  class AttentionAccumulator;  // attention statistics (groups B and C) of one layer
 
   void add_moments(VectorStage stage, std::int64_t layer);
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
@@ -169,8 +167,8 @@ class StatsPass : public LayerStatistics {
   Backend* backend_ = nullptr;  // runs the current batch
   const PreparedBatch* prepared_ = nullptr;
   BatchStatistics* buffered_ = nullptr;  // when set, statistics go here instead of the state
-  std::vector<std::unique_ptr<Moments>> moments_;
-  std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
+  std::vector<std::unique_ptr<MomentAccumulator>> moments_;
+  std::vector<std::unique_ptr<AttentionAccumulator>> attention_;  // (layers)
   AttentionRequest attention_request_;
   std::vector<MeanQkArea> areas_;  // (layers); empty if the settings do not ask for it
   // Mean queries and keys before RoPE of each document in the batch, for the current layer.

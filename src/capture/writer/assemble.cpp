@@ -40,11 +40,11 @@ std::size_t usable_file_descriptors() {
 }
 
 // Divides the file descriptors of this process between writers and segments.
-struct FileBudget {
+struct FileDescriptorBudget {
   std::size_t threads = 1;   // concurrent writers, with kMaxHeadsPerJob files each
   std::size_t segments = 1;  // kept open for all writers
 
-  FileBudget() {
+  FileDescriptorBudget() {
     const auto room = usable_file_descriptors();
     // A thread may still use two segments that other threads have evicted from the cache.
     constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
@@ -165,8 +165,8 @@ CaptureAssembler::CaptureAssembler(const DataRoot& root, std::vector<Journal> pa
   for (const auto& part : parts_) verified_.push_back({&part});
   const auto& manifest = parts_.front().manifest();
   // Small jobs balance the load of the threads; large jobs read each segment fewer times.
-  const auto most =
-      std::clamp<std::size_t>(count_heads(manifest) / FileBudget().threads / 8, 1, kMaxHeadsPerJob);
+  const auto most = std::clamp<std::size_t>(
+      count_heads(manifest) / FileDescriptorBudget().threads / 8, 1, kMaxHeadsPerJob);
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
     const auto heads = manifest.groups[group].heads.size();
     for (std::size_t first = 0; first < heads; first += most)
@@ -209,7 +209,7 @@ void CaptureAssembler::announce_segment(const JournalEntry& entry) {
   more_.notify_one();
 }
 
-// New threads inherit the low priority, so that threads that feed the device run first.
+// Runs at low priority, which new threads inherit, so that threads that feed the device run first.
 void CaptureAssembler::run_background_assembly() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
@@ -275,7 +275,7 @@ void CaptureAssembler::finish(bool quiet) {
   CaptureSummary summary;
   for (const auto& part : parts_) summary.non_finite += part.non_finite_rows();
   {
-    const FileBudget open;
+    const FileDescriptorBudget open;
     SegmentCache segments(parts_, open.segments);
     summary.buckets = write_heads(segments, open.threads, quiet);
     ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile, manifest.row_group_size);
@@ -289,7 +289,7 @@ void CaptureAssembler::finish(bool quiet) {
   write_json_file(folder_ + "/" + layout::kStateFile, capture_state_json(manifest, summary));
 }
 
-// Starts with the last jobs, which background work did not reach and which therefore take longest.
+// Writes all head files, last jobs first: background work did not reach them, so they take longest.
 BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
                                            bool quiet) {
   Progress progress({.what = "files",

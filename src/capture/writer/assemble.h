@@ -53,12 +53,12 @@ class CaptureAssembler {
   std::vector<HeadFiles> jobs_;
   bool folder_made_ = false;
 
-  std::size_t background_jobs_ = 0;        // number of leading jobs that work ahead
-  std::int64_t background_row_limit_ = 0;  // limit per head
+  std::size_t background_jobs_ = 0;        // leading jobs that run in the background
+  std::int64_t background_row_limit_ = 0;  // rows per head
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<JournalEntry> waiting_;  // waiting segments
-  std::atomic<bool> ending_ = false;  // tells the work ahead to stop
+  std::deque<JournalEntry> waiting_;  // segments not converted yet
+  std::atomic<bool> ending_ = false;  // tells background assembly to stop
   std::future<void> ahead_;
 };
 

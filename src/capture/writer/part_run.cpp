@@ -127,7 +127,7 @@ void PartSession::open() {
 }
 
 void PartSession::open_folder() {
-  const bool replace = run_.overwrite && stored_ == nullptr;  // a store removes its own objects
+  const bool replace = run_.overwrite && stored_ == nullptr;  // StoredRun replaces runs in a store
   if (root_->is_finished() && !replace) {
     root_->check_identity_of_finished_run(run_.manifest.identity);
     root_->remove_leftover_parts();

@@ -21,8 +21,7 @@ namespace qkscope {
 
 class StoredRun;
 
-// Outcome, totals over the parts that were written, resumed or merged, and assembly_seconds. The
-// caller measures the other times.
+// Outcome, totals over the parts of the run, and assembly_seconds. Callers measure the other times.
 using PartRunResult = CaptureResult;
 
 // Writes the final files of complete parts to root.final_folder(); PartRun publishes them.

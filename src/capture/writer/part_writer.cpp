@@ -22,7 +22,7 @@ constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
 
 // Receives float32 vectors of shape (positions, selected heads, head_dim).
-using RowSink = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
+using RowConsumer = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
 
 std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
                                       std::int64_t head) {
@@ -32,7 +32,7 @@ std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
 
 class CaptureObserver : public Observer {
  public:
-  CaptureObserver(const WriterPlan& plan, const PreparedBatch& prepared, RowSink sink)
+  CaptureObserver(const WriterPlan& plan, const PreparedBatch& prepared, RowConsumer sink)
       : plan_(plan), prepared_(prepared), sink_(std::move(sink)) {
     QKSCOPE_ASSERT(prepared.samples.size() == plan.points.size());
   }
@@ -132,14 +132,14 @@ class CaptureObserver : public Observer {
 
   const WriterPlan& plan_;
   const PreparedBatch& prepared_;
-  RowSink sink_;
+  RowConsumer sink_;
   CapturedBatch::BatchTotals count_;
   std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // (groups) calls of see()
   double seconds_ = 0.0;
 };
 
 CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedBatch& prepared,
-                                         const RunPass& run, RowSink sink) {
+                                         const RunPass& run, RowConsumer sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();

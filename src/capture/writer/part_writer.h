@@ -19,7 +19,7 @@
 
 namespace qkscope {
 
-// What a writer has to know about a run.
+// The part of a run plan that the writer of sampled rows needs.
 struct WriterPlan {
   Manifest manifest;
   std::vector<HookPoint> points;  // (groups of the manifest)

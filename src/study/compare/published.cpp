@@ -188,7 +188,7 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
 }
 
 // Reads published PCA components of single heads (small_models.csv).
-void read_components(const PublishedRows& rows, PublishedNumbers& set) {
+void read_pca_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
     number.value_kind = PublishedValueKind::components;
@@ -213,7 +213,7 @@ void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   }
 }
 
-// An unsigned decimal number of a text.
+// An unsigned decimal number as printed in a paper.
 struct PrintedNumber {
   double value = 0;
   double unit = 1;  // value of one unit of the last digit
@@ -276,7 +276,7 @@ PublishedNumbers read_published_numbers(const std::string& name) {
   const auto subject = rows.first_existing_column({"checkpoint", "model", "subject"});
   const bool values = rows.has("value");
   if (rows.has("pca_dim") && rows.has("correlation")) {
-    read_components(rows, set);
+    read_pca_components(rows, set);
   } else if (values && rows.has("table") && rows.has("bin") && !subject.empty()) {
     for (std::size_t row = 0; row < rows.count(); ++row)
       set.numbers.push_back(read_profile_row(rows, row));

@@ -29,8 +29,9 @@ std::optional<std::vector<const Table::Column*>> find_columns(
   return columns;
 }
 
-// Appends the heads of a table that have a value. Returns false if a column is missing.
-bool append_heads(const Table& table, const HeadQuantity& wanted, std::vector<HeadValue>& heads) {
+// Appends the `wanted` quantity of every head that has a value. Returns false without the columns.
+bool append_head_values(const Table& table, const HeadQuantity& wanted,
+                        std::vector<HeadValue>& heads) {
   const bool is_text = !wanted.equals.empty();
   const auto& divisor = wanted.divisor.empty() ? wanted.column : wanted.divisor;
   const auto columns = find_columns(table, {"layer", "head", wanted.column, divisor});
@@ -193,7 +194,7 @@ std::optional<std::vector<HeadValue>> RunTables::head_values(const HeadQuantity&
   if (all == nullptr) return {};
   std::vector<HeadValue> heads;
   for (const auto& table : *all)
-    if (!append_heads(table, column, heads)) return {};
+    if (!append_head_values(table, column, heads)) return {};
   return heads;
 }
 
@@ -268,7 +269,7 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
   const double middle = 0.5 * (published.bin.low + published.bin.high);
-  const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin that contains it
+  const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin at `middle`
     for (const auto& bin : profile.values)
       if (bin.low <= middle && middle < bin.high) return bin.ap;
     return kNan;

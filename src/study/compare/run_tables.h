@@ -173,7 +173,7 @@ class RunTables {
   std::optional<Json> options_;
 };
 
-// Our value of a published quantity.
+// A published quantity, recomputed from our results.
 struct MeasuredValue {
   double value = kNan;          // NaN if not available
   double se = kNan;             // standard error; NaN if unknown

@@ -66,8 +66,8 @@ Json composition_record(const CompositionSection& section) {
 }
 
 // Returns the first texts of the run's dataset as token ids.
-std::vector<std::vector<std::int32_t>> read_texts(const RunPlan& plan,
-                                                  const CompositionSection& section) {
+std::vector<std::vector<std::int32_t>> read_composition_texts(const RunPlan& plan,
+                                                              const CompositionSection& section) {
   std::vector<std::vector<std::int32_t>> texts;
   ExampleSource source(plan, {});
   for (Example example; std::ssize(texts) < section.texts && source.next(example);) {
@@ -280,7 +280,7 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
   options.on_text = [&](std::int64_t) {
     if (fetch.stop != nullptr && fetch.stop->load()) bad_input("stopped");
   };
-  const auto found = composition(model, read_texts(plan, *config.composition), options);
+  const auto found = composition(model, read_composition_texts(plan, *config.composition), options);
   for (const auto& [name, table] : {std::pair("composition", &found.pairs),
                                     std::pair("composition_components", &found.components)}) {
     table->write_csv(fmt::format("{}/{}.csv", results, name));

@@ -268,7 +268,7 @@ class SweepReader {
   void read_configuration(const RunConfiguration& from, SweepRun& run) {
     captures_ = true;
     try {
-      auto document = base_document(from.own);
+      auto document = load_base_document(from.own);
       if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
       for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
       if (!from.repository.empty()) {
@@ -293,7 +293,7 @@ class SweepReader {
   }
 
   // Loads the base configuration again for each run, because overrides modify it.
-  YamlDocument base_document(const std::string& own) const {
+  YamlDocument load_base_document(const std::string& own) const {
     if (!own.empty()) return load_yaml(resolve_relative_to_file(source_.file, own));
     if (base_.IsScalar()) return load_yaml(resolve_relative_to_file(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);

@@ -71,8 +71,8 @@ Table read_run_table(const SweepFolder& folder, const RunEntry& run, const std::
   return Table(std::move(columns));
 }
 
-void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
-                  const std::string& name) {
+void combine_run_tables(const SweepFolder& folder, const std::vector<RunEntry>& runs,
+                        const std::string& name) {
   std::vector<std::pair<const RunEntry*, std::string>> files;  // runs that have the table
   bool csv = false;
   for (const auto& run : runs) {
@@ -102,7 +102,7 @@ void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config)
   }
   const std::vector<std::string> list(names.begin(), names.end());
   parallel_for(std::ssize(list),
-               [&](std::int64_t i) { combine_runs(folder, done, list[as_index(i)]); });
+               [&](std::int64_t i) { combine_run_tables(folder, done, list[as_index(i)]); });
   const auto write = [&](const std::string& name, const Table& table) {
     if (table.rows() == 0) return;
     table.write_csv(fmt::format("{}/{}.csv", folder.path(), name));
