@@ -67,7 +67,7 @@ std::string export_duo_attention(const ExportInput& input) {
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head) {
         const auto layer_index = found - s.layers.begin();
         const auto mass = summarize_column(s.attention, layer_index, head, -1, stream).mean;
-        sum += std::clamp(1 - mass, 0.0, 1.0);  // outside of the sink and the recent keys
+        sum += std::clamp(1 - mass, 0.0, 1.0);  // mass outside the sink and the recent keys
       }
       rows += fmt::format("{}{}", key == 0 ? "" : "\t", sum / static_cast<double>(group));
     }

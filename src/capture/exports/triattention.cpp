@@ -89,7 +89,7 @@ class ZipFile {
                 members_.size());
     const auto directory = to_uint32(bytes_.size());
     for (const auto& member : members_) {
-      put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // version of the writer
+      put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // ZIP version of the writer
       put_common_fields(member);
       // Fields that are 0: extra length, comment length, disk, internal and external attributes.
       put_little_endian(bytes_, kZero16, kZero16, kZero16, kZero16, kZero32, member.offset);

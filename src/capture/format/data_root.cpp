@@ -23,7 +23,7 @@ constexpr char kOtherCapture[] =
     "{root}: holds a capture that this run cannot continue: {difference}; choose another "
     "output.data_root, or start again with --overwrite";
 
-// Throws a bad-input error with a message of RunKind, whose placeholders are filled in.
+// Throws a bad-input error: a message template of RunKind with its placeholders filled in.
 [[noreturn]] void refuse_other_run(const char* message, const DataRoot& root,
                                    const std::string& difference) {
   bad_input("{}", fmt::format(fmt::runtime(message), fmt::arg("root", root.path()),
@@ -311,7 +311,7 @@ void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) co
   // A state file in the parts folder proves to the next run that qkscope wrote all remaining files.
   // The state file stays until the parts are removed.
   if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
-  root.remove_file(kind_->state_file);  // first: without it the folder is unfinished
+  root.remove_file(kind_->state_file);  // first: makes the folder unfinished
   root.sync();
   remove_finished_files();
   for (const auto& other : list_started_shards()) {
@@ -359,7 +359,7 @@ void DataRoot::remove_parts() const {
       if (name != layout::kLockFile) parts.remove_tree(name);
     parts.remove_file(layout::kLockFile);
   }
-  root.remove_empty_folder(layout::kPartsFolder);  // fails when the next run has created its lock
+  root.remove_empty_folder(layout::kPartsFolder);  // fails if the next run has locked it
 }
 
 void DataRoot::remove_leftover_parts() const {

@@ -29,7 +29,7 @@ class SegmentCache {
   const std::vector<Journal>& parts_;
   std::size_t most_;
   std::mutex mutex_;
-  // By part and segment.
+  // Open segments by part and segment number.
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const SegmentReader>> open_;
 };
 
@@ -51,7 +51,7 @@ class OrderedExampleReader {
     std::size_t part = 0;
     std::size_t segment = 0;
     std::size_t number = 0;    // index of the example in the segment
-    std::uint64_t offset = 0;  // of the next record in the example table
+    std::uint64_t offset = 0;  // byte offset of the next example record
     ExampleRecord example;
   };
 

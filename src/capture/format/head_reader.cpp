@@ -222,7 +222,7 @@ class HeadFileReader {
     return read_numbers<Type>(leaf_of_type(name, Type::type_num));
   }
 
-  // A row begins where the repetition level is 0; all rows must have the same length.
+  // Reads the list column `vector`. Rows begin at repetition level 0 and must have equal lengths.
   void read_vectors(int leaf, HeadRows& rows) {
     if (schema_.Column(leaf)->max_repetition_level() != 1)
       bad_input("{}: column 'vector' is not a list of float32", path_);
@@ -333,7 +333,7 @@ class HeadFileReader {
 // Captures store one example after another with ascending positions. A file in this order cannot
 // contain duplicates, so no sorting is needed to detect them.
 bool is_in_capture_order(const HeadRows& rows) {
-  std::unordered_set<std::int64_t> seen;  // examples; stays empty while examples ascend
+  std::unordered_set<std::int64_t> seen;  // example ids; empty while they ascend
   for (std::size_t i = 1; i < rows.position.size(); ++i) {
     const auto before = rows.example(i - 1);
     const auto here = rows.example(i);

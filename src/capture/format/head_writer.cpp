@@ -92,7 +92,7 @@ struct HeadWriter::State {
   std::shared_ptr<arrow::Schema> schema;
   std::shared_ptr<arrow::io::FileOutputStream> stream;
   std::unique_ptr<parquet::arrow::FileWriter> writer;
-  HeadRows pending;               // fewer rows than one block
+  HeadRows pending;               // buffered rows, fewer than a block
   std::int64_t in_row_group = 0;  // rows written to the open row group
 
   void check_write(const arrow::Status& status) const {
@@ -137,7 +137,7 @@ void HeadWriter::State::write_pending_rows() {
   // Parquet keeps the compressed columns of a row group in memory until the row group is complete.
   check_write(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
-  const auto clear = [](auto&... columns) { (columns.clear(), ...); };
+  const auto clear = [](auto&... lists) { (lists.clear(), ...); };
   clear(pending.bucket, pending.example_id, pending.example_key, pending.position, pending.vectors,
         pending.token_str);
 }

@@ -19,7 +19,7 @@ namespace qkscope {
 struct JournalEntry {
   std::string segment;  // file name inside the folder of the part
   std::int64_t examples = 0;
-  std::int64_t rows = 0;  // over all heads
+  std::int64_t rows = 0;  // summed over all heads
   std::int64_t tokens = 0;
   std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
   std::uint64_t checksum = 0;   // returned by SegmentWriter::commit()
@@ -89,7 +89,7 @@ class Journal {
 // How far the segments of a growing part have been verified. The journal must outlive this object.
 struct PartVerification {
   const Journal* journal;
-  std::size_t segments = 0;    // verified so far
+  std::size_t segments = 0;    // segments verified so far
   std::int64_t last_row = -1;  // last dataset row of the verified segments
 };
 

@@ -34,7 +34,7 @@ struct Manifest {
   std::vector<HeadGroup> groups;  // ascending by layer, q before k
   Metadata metadata;              // written to every head file
   std::string model_name;
-  Json model_metadata;  // for the state file
+  Json model_metadata;  // model_metadata of the state file
   std::string repo;     // Hub dataset to publish to; "" for none
   std::string branch;
   bool private_repo = false;
@@ -71,7 +71,7 @@ Manifest parse_manifest_file(std::string_view text, const std::string& where);
 
 // ---- Files of a finished capture that are derived from the manifest ----
 
-using BucketCounts = std::map<std::int32_t, std::int64_t>;  // bucket to rows over all heads
+using BucketCounts = std::map<std::int32_t, std::int64_t>;  // rows over all heads by bucket
 
 struct CaptureSummary {
   std::int64_t examples = 0;

@@ -188,7 +188,7 @@ std::vector<ExampleRecord> SegmentReader::read_example_table() const {
 }
 
 ExampleRecord SegmentReader::read_example(std::uint64_t& offset) const {
-  const auto end = size_ - sizeof(SegmentTrailer);  // of the example table
+  const auto end = size_ - sizeof(SegmentTrailer);  // end of the example table
   const auto read_next = [&](std::uint64_t bytes) {
     const auto at = trailer_.table_offset + offset;
     if (bytes > end - at) throw_damaged();

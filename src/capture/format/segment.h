@@ -21,7 +21,7 @@
 
 namespace qkscope {
 
-// One example of a capture.
+// Record of one example (a text or a chunk of a text) of a capture, without its rows.
 struct ExampleRecord {
   std::int64_t row = 0;   // dataset row
   std::int64_t key = 0;   // 64-bit id that seeds the sampler
@@ -101,15 +101,15 @@ struct SegmentTrailer {
   std::uint64_t groups = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t table_offset = 0;
-  std::uint64_t data_checksum = 0;   // of magic and blocks
-  std::uint64_t index_checksum = 0;  // of index and example table
-  std::uint64_t checksum = 0;        // of the fields above
+  std::uint64_t data_checksum = 0;   // checksum of magic and blocks
+  std::uint64_t index_checksum = 0;  // checksum of index and example table
+  std::uint64_t checksum = 0;        // checksum of the fields above
   char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
 };
 
 class SegmentReader {
  public:
-  // Reads the trailer. Throws a bad-input error unless the segment has `groups` groups.
+  // Reads the trailer. Throws a bad-input error unless the segment has `groups` head groups.
   SegmentReader(const std::string& path, std::size_t groups);
 
   std::size_t examples() const { return trailer_.examples; }

@@ -92,7 +92,7 @@ std::optional<StoredRun::ActiveRun> StoredRun::parse_active_run(
                 where);
     auto active = json.get<ActiveRun>();
     active.number = newest->number;
-    if (active.run == folder_.manifest().run) return {};  // finished or overwritten
+    if (active.run == folder_.manifest().run) return {};  // the run is finished or overwritten
     return active;
   } catch (const Json::exception& error) {
     throw_damaged_journal(where, error.what());

@@ -75,8 +75,8 @@ class StoredRun {
   };
 
   struct ActiveRun {
-    std::size_t number = 0;  // of its object parts/run/NUMBER.json
-    std::string run;         // unique name
+    std::size_t number = 0;  // NUMBER of its object parts/run/NUMBER.json
+    std::string run;         // unique name of the run
     std::string kind;
     std::int64_t shards = 0;
     std::string manifest;  // content of manifest.json
@@ -101,8 +101,8 @@ class StoredRun {
   StoredFolder folder_;
   std::string kind_;
   ActiveRun run_;
-  bool began_run_ = false;                  // false: it joined the run
-  std::vector<StoredJournalLine> records_;  // of the part that this process writes
+  bool began_run_ = false;                  // this process began the run; false: it joined
+  std::vector<StoredJournalLine> records_;  // journal lines of the part that this process writes
 };
 
 // Returns the kind of the finished or active run at an address; "" if there is none.

@@ -33,9 +33,9 @@ constexpr const char* kLfsJson = "application/vnd.git-lfs+json";
 
 // Instructions from the LFS server for uploading one file.
 struct UploadAction {
-  std::string upload;                         // URL; for a multipart upload, of its completion
-  std::string verify;                         // URL, or ""
-  std::map<std::int64_t, std::string> parts;  // part number to URL
+  std::string upload;                         // upload URL, or completion URL of a multipart upload
+  std::string verify;                         // URL to confirm the upload, or ""
+  std::map<std::int64_t, std::string> parts;  // URL by part number
   std::uint64_t chunk = 0;                    // bytes per part
 };
 
@@ -194,7 +194,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     throw_refusal(client, there, repository, RepositoryAccess::read);
   const auto slash = repository.id.find('/');
   Json settings = {{"type", "dataset"},
-                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
+                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0: the whole id
   if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
   if (private_repo) settings["visibility"] = "private";
   const auto created =
@@ -288,7 +288,7 @@ void upload_large_files(const BranchTarget& target, const std::vector<FileToPubl
     const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);
     const auto some = std::span(files).subspan(begin, count);
     const auto uploads = request_upload_actions(target, some);
-    std::map<std::string, std::size_t> index;  // by path
+    std::map<std::string, std::size_t> index;  // index in `files` by path
     for (std::size_t i = 0; i < count; ++i) index[some[i].path] = begin + i;
     run_transfers(uploads.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
       const auto at = index.at(uploads[i].file.path);

@@ -40,7 +40,7 @@ struct HubCommit {
   std::string message;
   std::string parent;  // expected head of the branch; the Hub refuses the commit otherwise
   std::vector<FileToPublish> files;
-  std::map<std::string, std::string> texts;  // path → content, small
+  std::map<std::string, std::string> texts;  // content of small files by path
   std::vector<std::string> removed;
 
   bool empty() const { return files.empty() && texts.empty() && removed.empty(); }

@@ -128,7 +128,7 @@ class Publication {
     });
     ensure_repository(client_, repository_, options_.private_repo);
     if (options_.branch != "main") {
-      commit_with_retries("main", [&] {  // explains that captures are on other branches
+      commit_with_retries("main", [&] {  // the card that explains the branches
         HubCommit commit;
         commit.message = "Say what the branches hold";
         commit.parent = fetch_commit(client_, repository_, "main");

@@ -243,10 +243,10 @@ class CaptureRun {
   const CaptureOptions& options_;
   SharedPassStatistics* companion_;
   Clock::time_point start_ = Clock::now();
-  CaptureResult result_;  // times only
+  CaptureResult result_;  // holds the measured times only
   std::optional<ExampleSource> source_;
-  std::int64_t most_examples_ = 0;    // that the capture or its companion has stored
-  std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
+  std::int64_t most_examples_ = 0;    // stored by the capture or its companion
+  std::int64_t shared_examples_ = 0;  // stored by both the capture and its companion
   std::int64_t total_ = 0;            // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
   std::future<void> unloading_;  // frees the model in the background

@@ -17,7 +17,7 @@ class SharedPassStatistics {
  public:
   virtual ~SharedPassStatistics() = default;
 
-  virtual std::int64_t examples() const = 0;     // stored for this shard
+  virtual std::int64_t examples() const = 0;     // number of examples stored for this shard
   virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
   // Returns the statistics that observe the pass of the batch; add_observed_batch() must follow.
   virtual LayerStatistics& statistics_for_batch(const PreparedBatch& batch) = 0;

@@ -214,7 +214,7 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
   const auto first = same->second;
   const auto second = (same + 1)->second;
   std::string first_id;
-  const auto again = open_corpus(whole);  // to find the ids of the two rows
+  const auto again = open_corpus(whole);  // second pass finds the ids of the two rows
   while (again->next(document) && document.row != second)
     if (document.row == first) first_id = document.source_id;
   bad_input(

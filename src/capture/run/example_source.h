@@ -66,7 +66,7 @@ class ExampleSource {
   bool encoded_ = true;              // chunks_ holds the chunks of document_
   std::vector<Tokenizer::Encoding> chunks_;
   std::size_t next_chunk_ = 0;  // of document_
-  std::int64_t examples_ = 0;   // read or skipped
+  std::int64_t examples_ = 0;   // number of examples read or skipped
   std::int64_t dropped_chunks_ = 0;
 };
 
@@ -108,7 +108,7 @@ class DocumentList {
   Shard shard_;
   std::int64_t stored_ = 0;
   std::int64_t passed_ = 0;
-  std::unordered_set<std::int64_t> keys_;  // of the passed documents
+  std::unordered_set<std::int64_t> keys_;  // keys of the passed documents
   std::size_t next_segment_ = 0;
   std::vector<ExampleRecord> segment_;  // stored examples of one segment
   std::size_t next_record_ = 0;

@@ -83,7 +83,7 @@ class DocumentTableWriter {
   }
 
   ParquetTableWriter file_;
-  Table columns_;  // without rows
+  Table columns_;  // column declarations, no rows
   Table rows_;
 };
 
@@ -172,8 +172,8 @@ class FolderDocumentReader : public DocumentSource {
  private:
   // Column indices of attention_documents.parquet; the tables of key sums share kKey.
   static constexpr std::size_t kKey = 1;
-  static constexpr std::size_t kRows = 6;   // tokens of the document
-  static constexpr std::size_t kFirst = 7;  // first statistic
+  static constexpr std::size_t kRows = 6;   // number of tokens of the document
+  static constexpr std::size_t kFirst = 7;  // first of the statistics
 
   const Statistics& statistics_;
   std::vector<std::size_t> columns_;

@@ -162,7 +162,7 @@ Table distance_table(const Statistics& s) {
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_column_cells(s, layer, head);
           cells.push_back(bucket_or_null_cell(bucket));
-          // Distances i - j in [low, high) have std::bit_width(i - j) == width.
+          // A band holds the distances from query i to key j with std::bit_width(i - j) == width.
           const auto high = std::int64_t{1} << width;
           for (const auto number : {count_query_rows(a, bucket), width, high / 2, high})
             cells.emplace_back(number);

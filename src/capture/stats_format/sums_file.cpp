@@ -316,7 +316,7 @@ class SumsReader {
     const auto& tensors = file_.header().tensors;
     const auto stored = tensors.find(prefix + "body.pair_abs");
     const bool has_pairs = stored != tensors.end() && !stored->second.shape.empty();
-    const auto pairs = has_pairs ? stored->second.shape.back() : 0;  // rotary, equal in all layers
+    const auto pairs = has_pairs ? stored->second.shape.back() : 0;  // the same in all layers
     std::vector<LayerMoments> layers;
     for (const auto layer : s.moment_layers) {
       if (std::ranges::find(s.layers, layer) == s.layers.end())

@@ -61,7 +61,7 @@ StatisticsSettings settings_of_score_run(const Texts& texts, const HeadScoreOpti
   return settings;
 }
 
-// A native model or the model of an external engine.
+// A model whose heads are scored: native, or run by an external engine.
 struct ScoredModel {
   const ModelConfig& config;
   std::string name;
@@ -69,10 +69,10 @@ struct ScoredModel {
   std::function<void(const Batch& batch, LayerStatistics& statistics)> run;
 };
 
-// A table column: the mean over texts of a sum in HeadSums, or the mean over rows.
+// A table column: a sum of HeadSums, divided by the number of texts or of query rows.
 struct HeadColumn {
   std::string name;
-  std::size_t index;  // of the sum, in document_column_names() or column_names()
+  std::size_t index;  // index in document_column_names() or column_names()
   bool over_texts;
 };
 
@@ -269,7 +269,7 @@ class PatternReader : public Observer {
 
  private:
   RowConsumer take_;
-  std::vector<std::int64_t> rows_;  // of the block
+  std::vector<std::int64_t> rows_;  // query rows of the current block
 };
 
 Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options) {

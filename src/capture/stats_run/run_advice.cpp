@@ -22,7 +22,7 @@ namespace {
 struct PlannedWork {
   const RunPlan& plan;
   std::int64_t longest;  // tokens of the longest text
-  double flop;           // of the whole run
+  double flop;           // floating-point operations of the whole run
 };
 
 // Analyses warn about heads with fewer rows (queries plus keys) per dimension than this.

@@ -24,7 +24,7 @@
 namespace qkscope {
 namespace {
 
-// Reads the documents of several folders in sequence.
+// Reads the attention of the documents in several folders of statistics, one after another.
 class MergedDocumentReader : public DocumentSource {
  public:
   MergedDocumentReader(const std::vector<std::string>& folders, const Statistics& statistics)

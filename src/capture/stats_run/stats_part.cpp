@@ -132,7 +132,8 @@ class StateReader {
   [[noreturn]] void throw_damaged_file() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // Reads the length of a list. Throws a bad-input error if its elements exceed the file.
+  // Reads the length of a list. A length that the rest of the file cannot hold is a bad-input
+  // error.
   std::size_t read_list_length(std::size_t bytes) {
     const auto number = bytes_.read<std::uint64_t>();
     if (number > bytes_.bytes_left() / bytes) throw_damaged_file();
@@ -210,10 +211,10 @@ class PartDocumentReader : public DocumentSource {
   }
 
  private:
-  // Read position in one part.
+  // Read position in the documents of one part.
   struct DocumentCursor {
     const Journal* journal;
-    std::size_t next = 0;  // segment after `file`
+    std::size_t next = 0;  // index of the segment after `file`
     std::optional<DocumentFileReader> file = {};
   };
 

@@ -76,13 +76,13 @@ class StatsPass::MomentAccumulator : public MomentConsumer {
   }
 
   StatsPass& pass_;
-  std::size_t index_;  // in pass_.moments_
+  std::size_t index_;  // index in pass_.moments_
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
   LayerMoments* sums_;
   MomentRequest request_;
-  std::size_t next_ = 0;  // document of the batch
+  std::size_t next_ = 0;  // index of the next document in the batch
 };
 
 class StatsPass::AttentionAccumulator : public AttentionConsumer {
@@ -200,7 +200,7 @@ class StatsPass::AttentionAccumulator : public AttentionConsumer {
   }
 
   StatsPass& pass_;
-  std::int64_t layer_index_;  // in Statistics::layers
+  std::int64_t layer_index_;  // index in Statistics::layers
   AttentionRequest request_;
 };
 
@@ -283,7 +283,7 @@ void StatsPass::begin_batch(const PreparedBatch& prepared) {
 
 std::vector<DocumentRecord> StatsPass::finish_batch() {
   if (!wants_attention()) return std::move(documents_);
-  auto& a = state_.statistics.attention;  // counts that all heads share
+  auto& a = state_.statistics.attention;  // row counts are the same for all heads
   for (const auto& document : documents_) {
     const auto length = document.attention.tokens;
     ++a.documents;

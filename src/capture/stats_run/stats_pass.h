@@ -29,7 +29,7 @@ struct StatsRunState {
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 
-// Writes the file atomically, with a checksum.
+// Writes the sums of a run to a file atomically, with a checksum.
 void save_stats_state(const std::string& path, const StatsRunState& state);
 // Reads a file written by save_stats_state(). Throws a bad-input error if the file is damaged.
 StatsRunState load_stats_state(const std::string& path);
@@ -84,7 +84,7 @@ class MeanQkArea {
   // Vectors are not rotated in a layer without RoPE.
   MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
-  // query and key: shape (d), before RoPE.
+  // query and key: mean vectors before RoPE, shape (d).
   double compute(std::span<const double> query, std::span<const double> key) const;
 
  private:
@@ -193,7 +193,7 @@ class ExternalEngineObserver : public Observer {
  private:
   using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
 
-  // Width of the vectors that the engine passes.
+  // Width of the queries (0), keys (1) or values (2) that the engine passes.
   std::int64_t vector_width(std::size_t kind) const {
     return kind == 2 ? d_value_ : model_.config.d_head;
   }

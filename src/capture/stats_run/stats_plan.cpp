@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kFilters[] = "q_filters";
 
-// Returns the key scale of a layer. Tensor names may have any prefix before "layers".
+// Returns the FP8 key scale of a layer. Tensor names may have any prefix before "layers".
 ConstTensorView find_key_scale(const SafetensorsFile& file, std::int64_t layer) {
   const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
   for (const auto& [name, tensor] : file.header().tensors)
@@ -208,7 +208,7 @@ void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRu
       dry.moments_flop += d * (d + 1) * to_double(moments.body.heads) * to_double(length);
 }
 
-// Returns scales of shape (layers, key heads); a scale per tensor is repeated for every head.
+// Returns key scales, shape (layers, key heads); a scale per tensor is repeated for every head.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(export_file_path(path, kKeyScalesFile));
   std::vector<float> scales;
@@ -227,7 +227,7 @@ std::vector<float> read_key_scales(const std::string& path, const ModelConfig& m
   return scales;
 }
 
-// Returns filters of shape (layers, key heads, d).
+// Returns the q-filter of each key head, shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(export_file_path(path, kKeyFiltersFile));
   if (!file.header().tensors.contains(kFilters))

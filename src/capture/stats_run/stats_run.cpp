@@ -111,7 +111,7 @@ class CaptureStatistics : public SharedPassStatistics {
   Shard shard_;
   Journal& journal_;
   StatsPartWriter part_;
-  Backend* backend_ = nullptr;  // of the capture
+  Backend* backend_ = nullptr;  // backend that runs the capture
   std::optional<StatsPass> pass_;
 };
 

@@ -32,7 +32,7 @@ constexpr std::size_t kReservedFiles = 16;  // reserve for folders, the log and 
 constexpr std::int64_t kBackgroundRowGroupBytes = std::int64_t{4} << 30;
 constexpr std::int64_t kBackgroundMetadataBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
-constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // uncompressed pages
+constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // bytes of uncompressed pages
 
 std::size_t usable_file_descriptors() {
   const auto left = available_file_descriptors();
@@ -42,11 +42,12 @@ std::size_t usable_file_descriptors() {
 // Divides the file descriptors of this process between writers and segments.
 struct FileDescriptorBudget {
   std::size_t threads = 1;   // concurrent writers, with kMaxHeadsPerJob files each
-  std::size_t segments = 1;  // kept open for all writers
+  std::size_t segments = 1;  // segments kept open for all writers
 
   FileDescriptorBudget() {
     const auto room = usable_file_descriptors();
-    // A thread may still use two segments that other threads have evicted from the cache.
+    // Besides its head files, a thread may use two segments that others have evicted from the
+    // cache.
     constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
@@ -83,8 +84,8 @@ class CaptureAssembler::HeadFiles {
       : manifest_(&manifest), group_(group), heads_(heads), bucket_(manifest.sampler) {}
 
   std::size_t heads() const { return heads_.count; }
-  std::int64_t rows() const { return rows_; }             // per head
-  const BucketCounts& counts() const { return counts_; }  // summed over the heads
+  std::int64_t rows() const { return rows_; }             // rows appended per head
+  const BucketCounts& counts() const { return counts_; }  // rows by bucket, over all heads
 
   // Appends the rows of all parts; the first call creates the files. A single growing part may be
   // passed repeatedly: each call appends only the segments that are new since the last call.
@@ -155,7 +156,7 @@ class CaptureAssembler::HeadFiles {
   HeadRange heads_;
   PositionBuckets bucket_;
   std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads), empty before create()
-  std::size_t segments_ = 0;                          // appended so far
+  std::size_t segments_ = 0;                          // segments appended so far
   std::int64_t rows_ = 0;
   BucketCounts counts_;
 };
@@ -339,7 +340,7 @@ void CapturePart::close(bool all) {
 
 PartRunResult CapturePart::finish() {
   writer_.reset();
-  if (session_.is_open()) assembler_.reset();  // the part is incomplete
+  if (session_.is_open()) assembler_.reset();  // incomplete part: drop its files
   return session_.finish([this](const DataRoot& root, std::vector<Journal> parts) {
     const auto assembler = assembler_ ? std::move(assembler_)
                                       : std::make_unique<CaptureAssembler>(root, std::move(parts));

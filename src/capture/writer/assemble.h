@@ -48,7 +48,7 @@ class CaptureAssembler {
 
   DataRoot root_;
   std::string folder_;          // root_.final_folder()
-  std::vector<Journal> parts_;  // with the segments converted or being converted
+  std::vector<Journal> parts_;  // lists the segments converted so far
   std::vector<PartVerification> verified_;
   std::vector<HeadFiles> jobs_;
   bool folder_made_ = false;
@@ -84,7 +84,7 @@ class CapturePart {
 
  private:
   bool quiet_;
-  std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part
+  std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // assembler of the open part
   PartSession session_;
   std::unique_ptr<CapturePartWriter> writer_;
 };

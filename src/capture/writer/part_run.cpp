@@ -64,7 +64,7 @@ std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& ki
     if (!parts.empty() && missing.empty()) {
       const auto& first = parts.front();
       const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
-      if (!difference.empty())  // for example, parts copied by hand
+      if (!difference.empty())  // such as parts copied by hand
         bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
                   part.folder(), difference);
       part.share_manifest_of(first);

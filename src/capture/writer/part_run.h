@@ -65,7 +65,7 @@ class PartSession {
   void open_folder();
 
   PartRun run_;
-  std::unique_ptr<StoredRun> stored_;  // null for a folder
+  std::unique_ptr<StoredRun> stored_;  // null if the data root is a folder
   std::optional<DataRoot> root_;
   std::optional<DataRootLock> lock_;
   std::optional<Journal> journal_;

@@ -21,7 +21,7 @@ constexpr std::uint64_t kSegmentBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
 
-// Receives float32 vectors of shape (positions, selected heads, head_dim).
+// Callback for sampled rows. vectors: float32, shape (positions, selected heads, head_dim).
 using RowConsumer = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
 
 std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
@@ -81,7 +81,7 @@ class CaptureObserver : public Observer {
   }
 
   const CapturedBatch::BatchTotals& batch_totals() const { return count_; }
-  double seconds() const { return seconds_; }  // spent in see()
+  double seconds() const { return seconds_; }  // time spent in see()
 
  private:
   // Returns the index of the hook point's group, or the number of groups if it is not captured.
@@ -134,7 +134,7 @@ class CaptureObserver : public Observer {
   const PreparedBatch& prepared_;
   RowConsumer sink_;
   CapturedBatch::BatchTotals count_;
-  std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // (groups) calls of see()
+  std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // number of see() calls by group
   double seconds_ = 0.0;
 };
 

@@ -25,7 +25,7 @@ namespace embedded {
 extern const char job_sh[];
 }
 
-// Keys of submission.json.
+// JSON conversions; the field names are the keys of submission.json.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmittedJob, name, id, tasks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlannedRunSize, label, examples, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SlurmSubmission, shards, complete, jobs, runs)

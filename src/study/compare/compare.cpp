@@ -21,7 +21,7 @@ bool contains_name(const Names& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
-constexpr std::size_t kMostListed = 12;  // names in a message
+constexpr std::size_t kMostListed = 12;  // most names in an error message
 
 std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const Names& only) {
   auto runs = find_run_folders(results);
@@ -36,7 +36,7 @@ std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const N
   return runs;
 }
 
-// A published name and the runs that are compared with it.
+// A model name of the published numbers, and the runs that are compared with it.
 struct MatchedRun {
   std::string subject;
   std::optional<RunTables> run;  // nullopt: no such run here

@@ -27,9 +27,9 @@ struct PooledHead {
   std::string rope;                      // "rope", "nope" or "unknown"
   std::string attention = "full";        // or "sliding"
   double depth = 0;                      // layer / last layer with a head of the run
-  std::map<std::string, double> values;  // by quantity; missing values have no entry
+  std::map<std::string, double> values;  // value by quantity; no NaN
 
-  // Returns NaN for a missing quantity.
+  // Returns the value of a quantity, or NaN if the head lacks it.
   double value(const std::string& quantity) const { return value_or(values, quantity, kNan); }
 };
 

@@ -173,7 +173,7 @@ std::string RunTables::label() const {
   return runs_.size() == 1 ? runs_.front().label : fmt::format("{} runs", runs_.size());
 }
 
-// Returns one table per run, or null if some run lacks the table. The pointer stays valid.
+// Returns the table of each run, or null if a run lacks it. The pointer stays valid.
 const std::vector<Table>* RunTables::tables(const std::string& name) {
   const auto [found, anew] = tables_.try_emplace(name);
   if (anew) {

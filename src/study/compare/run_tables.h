@@ -93,7 +93,7 @@ struct BenchmarkScore {
 // column `by` holds the labels of the models.
 std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, const std::string& by);
 
-// One finished analysis.
+// The results folder of one finished analysis and the label of its run.
 struct AnalyzedRunFolder {
   std::string label;
   std::string folder;
@@ -141,7 +141,7 @@ class RunTables {
  public:
   explicit RunTables(std::vector<AnalyzedRunFolder> runs) : runs_(std::move(runs)) {}
 
-  // Label of the run, or "3 runs" for several.
+  // Returns the label of the run or, for several runs, their number: "3 runs".
   std::string label() const;
 
   // Returns the heads that have a value, or nullopt if the table or a column is missing.
@@ -196,7 +196,7 @@ std::vector<std::string> list_compared_quantities();
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
 // Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
-// Fraction of the complement's variance (orthogonal to a and b) in plane `pair` of one head.
+// Share of rotary plane `pair` in the variance of one head that is orthogonal to its axes a and b.
 MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
                                                std::int64_t head, std::int64_t pair);
 

@@ -58,7 +58,7 @@ const std::vector<OverviewMeasure> kMeasures = [] {
   return all;
 }();
 
-// Suffixes of the columns of a measure.
+// Suffixes of the overview columns that belong to one measure.
 constexpr char kErrorSuffix[] = "_se";     // standard error over texts
 constexpr char kExactSuffix[] = "_exact";  // value over every token
 
@@ -115,7 +115,7 @@ const std::pair<const char*, std::vector<const char*>> kSampledColumns[] = {
     {"geometry", {"rank_entropy_q_post", "rank_entropy_k_post"}}};
 
 template <typename T>
-using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
+using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // value by layer and head
 
 // Reads a column of numbers (T = double) or texts (T = std::string); empty if there is no such
 // table or column. Tables with several principal components are filtered to PC0.
@@ -223,7 +223,7 @@ std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
 
 Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   const auto rows = make_overview_rows(folder, runs);
-  std::set<std::string> present;  // names of the values of any run
+  std::set<std::string> present;  // measures that some run has
   for (const auto& row : rows)
     for (const auto& [name, value] : row.values) present.insert(name);
   std::vector<std::string> columns;

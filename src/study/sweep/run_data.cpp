@@ -141,7 +141,7 @@ RunReport::Outcome RunDataProducer::compute_capture_and_statistics(std::size_t i
                      : produce_missing_data_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
-  if (!config_.composition) release_weights(i);  // the analysis needs them again
+  if (!config_.composition) release_weights(i);  // composition tables need them again
   return missing.has_any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
 }
 
@@ -162,7 +162,8 @@ RunDataProducer::MissingRunData RunDataProducer::find_missing_data(const SweepRu
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
-// Computes the missing data of a shard, on one device in the same passes. False if stopped.
+// Computes the missing data of a shard, on one device in shared forward passes. Returns false if
+// stopped.
 bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRunData& missing,
                                            const Shard& texts) const {
   const auto finished = [](const auto& result) {
@@ -197,7 +198,8 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
 
-// Completes unfinished shards, then merges all: a pure merge needs no GPU. False if stopped.
+// Completes unfinished shards, then merges all: a pure merge needs no GPU. Returns false if
+// stopped.
 bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
                                                      std::int64_t count) {
   const auto& run = *runs_[i];
@@ -228,7 +230,7 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
                !folder_.has_complete_data(*run);
       });
   if (next == runs_.end()) return;
-  // The current run owns the progress line.
+  // Quiet, because the current run owns the progress line.
   const FetchOptions options{.quiet = true, .stop = options_.stop};
   ahead_ = run_in_background([capture = (*next)->capture, options] {
     try {

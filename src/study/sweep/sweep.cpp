@@ -54,7 +54,7 @@ class SweepPlanner {
       planned.captured = folder_.has_complete_capture(run);
       planned.measured = folder_.has_complete_statistics(run);
       if (!run.data.empty() && !parse_hub_capture_name(run.data))
-        index_capture(run.data);  // throws if damaged
+        index_capture(run.data);  // throws if the capture is damaged
       const bool ready = planned.captured && planned.measured;
       planned.analysed = ready && folder_.has_current_analysis(config_, run);
       if (ready) return planned;
@@ -121,7 +121,7 @@ void plan_disk_space(const std::vector<const SweepRun*>& runs, const SweepOption
       on_disk[checkpoint_name_and_revision(*runs[i])] = planned[i].weights;
   };
   for (std::size_t i = 0; i < runs.size(); ++i)
-    if (planned[i].to_download < planned[i].weights) add(i);  // cached by an earlier run
+    if (planned[i].to_download < planned[i].weights) add(i);  // already in the Hub cache
   std::set<CheckpointName> downloaded;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (planned[i].weights == 0) continue;

@@ -119,7 +119,7 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
                       : run.captures    ? capture_location(run.label)
                                         : statistics_location(run.label);
   options.model = run.model;
-  if (options.weights == "run") {  // the model of each run
+  if (options.weights == "run") {  // take the weights of each run
     const auto& model = run.capture.model;
     options.weights = !run.data.empty() ? run.model
                       : model.revision  ? model.name + "@" + *model.revision
@@ -158,7 +158,7 @@ bool SweepFolder::has_any_statistics(const std::string& label) const {
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
-  if (store_) return;  // stores have no partial runs
+  if (store_) return;  // runs in a store leave no parts here
   if (run.data.empty() && has_complete_capture(run))
     DataRoot(capture_location(run.label)).remove_leftover_parts();
   if (run.statistics && has_complete_statistics(run))
