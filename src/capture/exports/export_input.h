@@ -1,5 +1,4 @@
-// Input of the exporters: statistics, plus checks that several target formats need. Also declares
-// the export function of each format.
+// Input of the exporters: statistics and checks of them. Declares the exporter of each format.
 #pragma once
 
 #include <cstdint>

@@ -127,8 +127,7 @@ class ZipFile {
 class TorchFile {
  public:
   // Returns the content of a PyTorch file that holds `value`: dictionaries, lists, strings, 32-bit
-  // integers, reals, booleans, and 1-D float32 tensors (binary values in the JSON). `name`: folder
-  // inside the archive.
+  // integers, reals, booleans, 1-D float32 tensors (binary JSON values). `name`: archive folder.
   std::string write(const std::string& name, const OrderedJson& value) {
     pickle_ = {op::kProto, '\x02'};
     write_pickled_value(value);

@@ -195,8 +195,7 @@ class HeadFileReader {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
-  // Reads a flat column. Allows nulls only with `defined`, which receives 1 for a value, 0 for a
-  // null.
+  // Reads a flat column. Nulls are allowed only with `defined`, which gets 0 for a null and else 1.
   template <typename Type>
   std::vector<typename Type::c_type> read_numbers(int leaf,
                                                   std::vector<std::int16_t>* defined = nullptr) {

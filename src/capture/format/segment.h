@@ -56,8 +56,7 @@ class SegmentWriter {
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes index and trailer and renames the file. Returns a checksum that covers the whole
-  // content.
+  // Writes index and trailer, then renames the file. Returns a checksum of the whole content.
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }

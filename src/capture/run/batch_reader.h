@@ -1,5 +1,4 @@
-// Reads and tokenizes examples and samples their positions on a separate thread, a few batches
-// ahead of the forward pass.
+// Reads, tokenizes and samples examples on a thread of its own, ahead of the forward pass.
 #pragma once
 
 #include <atomic>

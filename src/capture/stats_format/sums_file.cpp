@@ -37,9 +37,9 @@ auto& row_set_moments(Layer& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// Visits the moment tensors of one kind and stage in file order. Calls rows(name, set) with the row
-// count of a MomentSet and visit(name, shape, values) for each tensor; values(layer) returns the
-// slice of one layer.
+// Visits the moment tensors of one kind and stage in file order. Calls rows(name, set) for the row
+// count of each set and visit(name, shape, values) for each tensor; values(layer) is the slice of a
+// layer.
 template <typename Layers, typename Rows, typename Visit>
 void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
   const auto count = std::ssize(layers);

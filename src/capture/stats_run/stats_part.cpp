@@ -132,8 +132,7 @@ class StateReader {
   [[noreturn]] void throw_damaged_file() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // Reads the length of a list. A length that the rest of the file cannot hold is a bad-input
-  // error.
+  // Reads the length of a list. A length beyond the rest of the file is a bad-input error.
   std::size_t read_list_length(std::size_t bytes) {
     const auto number = bytes_.read<std::uint64_t>();
     if (number > bytes_.bytes_left() / bytes) throw_damaged_file();

@@ -28,8 +28,7 @@ struct StatsRunPlan {
   std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
   bool accumulates_attention() const { return config.stats.near_keys; }
-  // Whether moments of this kind, stage and layer are accumulated; false after RoPE if they equal
-  // the moments before RoPE.
+  // Whether moments are accumulated; false after RoPE if they equal the moments before RoPE.
   bool accumulates_moments(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };

@@ -46,8 +46,7 @@ struct FileDescriptorBudget {
 
   FileDescriptorBudget() {
     const auto room = usable_file_descriptors();
-    // Besides its head files, a thread may use two segments that others have evicted from the
-    // cache.
+    // A thread may also use two segments that other threads have evicted from the cache.
     constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));

@@ -73,8 +73,8 @@ class PartSession {
   bool ended_ = false;  // finish() has returned
 };
 
-// Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the
-// missing shards unless all parts are complete.
+// Assembles and publishes the parts of a sharded run. Missing and incomplete shards are a bad-input
+// error that names them.
 PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
                               const AssembleParts& assemble);
 

@@ -162,8 +162,7 @@ RunDataProducer::MissingRunData RunDataProducer::find_missing_data(const SweepRu
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
-// Computes the missing data of a shard, on one device in shared forward passes. Returns false if
-// stopped.
+// Computes the missing data of a shard in shared forward passes. Returns false if stopped.
 bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRunData& missing,
                                            const Shard& texts) const {
   const auto finished = [](const auto& result) {
@@ -198,8 +197,7 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
 
-// Completes unfinished shards, then merges all: a pure merge needs no GPU. Returns false if
-// stopped.
+// Completes unfinished shards, then merges all (without a GPU). Returns false if stopped.
 bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
                                                      std::int64_t count) {
   const auto& run = *runs_[i];
