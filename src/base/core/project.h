@@ -23,4 +23,19 @@ std::vector<std::string> collect_map_keys(const Map& map) {
   return project(map, [](const auto& entry) { return entry.first; });
 }
 
+// Returns a pointer to the value of a key, or nullptr if the key is missing.
+template <typename Map>
+auto find_in_map(const Map& map, const typename Map::key_type& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+// Returns the value of a key, or `otherwise` if the key is missing.
+template <typename Map>
+typename Map::mapped_type value_or(const Map& map, const typename Map::key_type& key,
+                                   typename Map::mapped_type otherwise) {
+  const auto found = map.find(key);
+  return found == map.end() ? otherwise : found->second;
+}
+
 }  // namespace qkscope

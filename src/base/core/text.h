@@ -3,6 +3,7 @@
 #pragma once
 
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -62,6 +63,15 @@ std::string ascii_lower(std::string_view text);
 
 // Quotes text from a file for an error message: escaped like printable(), at most 200 bytes.
 std::string quote_text(std::string_view text);
+
+// format_count() and format_bytes() of experimental/text.h for signed numbers that are not
+// negative.
+std::string format_count(std::signed_integral auto count) {
+  return format_count(static_cast<std::uint64_t>(count));
+}
+std::string format_bytes(std::signed_integral auto bytes) {
+  return format_bytes(static_cast<std::uint64_t>(bytes));
+}
 
 // Removes white space at both ends.
 std::string trim_white_space(std::string_view text);

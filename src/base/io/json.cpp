@@ -7,6 +7,7 @@
 #include "base/core/error.h"
 #include "base/core/text.h"
 #include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
 
 namespace qkscope {
 namespace {
@@ -71,6 +72,10 @@ Json load_json(const std::string& path) {
 
 void check_json(std::string_view text, const std::string& where) {
   translate_exceptions([&] { parse_json(text, where); });
+}
+
+void write_json_file(const std::string& path, const Json& json, int indent) {
+  write_file(path, json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace qkscope

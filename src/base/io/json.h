@@ -19,4 +19,7 @@ Json parse_json(std::string_view text, const std::string& where,
                 RepeatedKeyPolicy repeated = RepeatedKeyPolicy::last_wins);
 Json load_json(const std::string& path);
 
+// Writes JSON and a final newline atomically. Invalid UTF-8 becomes U+FFFD.
+void write_json_file(const std::string& path, const Json& json, int indent = 2);
+
 }  // namespace qkscope

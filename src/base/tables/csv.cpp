@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/csv_rows.h"
 #include "base/io/mapped_file.h"
@@ -92,6 +93,12 @@ Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& colu
                        fmt::format("{}: {}", rows.where(), columns[i].name));
   }
   return Table(std::move(result));
+}
+
+Table read_csv_as_text(const std::string& path) {
+  return read_csv_table(path, project(read_csv_header(path), [](const std::string& name) {
+                          return CsvColumn{name, Table::Type::text};
+                        }));
 }
 
 }  // namespace qkscope

@@ -19,6 +19,9 @@ struct CsvColumn {
 // length or a field that does not have the column's type.
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns);
 
+// Reads all columns as text.
+Table read_csv_as_text(const std::string& path);
+
 // Returns the column names in the first row of a CSV file.
 std::vector<std::string> read_csv_header(const std::string& path);
 

@@ -263,6 +263,13 @@ std::optional<bool> YamlSection::boolean(const std::string& key) {
   return scalar<bool>(key, "true or false", [](bool) { return true; });
 }
 
+bool YamlSection::is_second_word(const std::string& key, const std::string& first,
+                                 const std::string& second) {
+  const auto word = text(key).value_or(first);
+  if (word != first && word != second) throw_expected(key, first + " or " + second);
+  return word == second;
+}
+
 std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return {};

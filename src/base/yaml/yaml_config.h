@@ -60,6 +60,8 @@ class YamlSection {
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   std::optional<double> positive_number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
+  // Returns true for the second of two words, false for the first and for a missing key.
+  bool is_second_word(const std::string& key, const std::string& first, const std::string& second);
   std::optional<std::vector<std::int64_t>> integers(const std::string& key);
   Json map(const std::string& key);  // JSON null if the key is missing
   YamlSection section(const std::string& key) { return {document_, node(key), full_key(key)}; }

@@ -1,5 +1,4 @@
-// Input of the exporters: statistics, plus checks that several target formats need. Also declares
-// the export function of each format.
+// Input of the exporters: statistics and checks of them. Declares the exporter of each format.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +31,17 @@ class ExportInput {
   const ExportOptions& options() const { return options_; }
   const Statistics& statistics() const { return statistics_; }
   std::string metadata_text(const std::string& key) const;  // a metadata value; "" when missing
-  std::string model_name() const;                           // without cache folders
+  std::string model_name() const;                           // a path is reduced to its last folder
 
-  std::int64_t layers() const { return layers_; }  // of the model, including cross-attention layers
+  std::int64_t layers() const { return layers_; }  // number, with cross-attention layers
   std::int64_t heads() const { return statistics_.heads; }
   std::int64_t key_heads() const { return statistics_.key_heads; }
   std::int64_t heads_per_key() const { return heads() / key_heads(); }
   std::int64_t head_dim() const { return statistics_.dim; }
   bool has_rope(std::int64_t layer) const;
 
-  // Returns the moments of one layer over a set of rows: "all", "first" or "body". Throws a
-  // bad-input error if the statistics do not contain them.
+  // Returns the moments of one layer over a set of rows: "first" (leading positions of each
+  // document), "body" (the others) or "all". Throws a bad-input error if the statistics lack them.
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
@@ -78,8 +77,7 @@ class OwnedTensors {
 
 // Creates the output folder. A non-empty folder is a bad-input error unless --overwrite is given.
 void prepare_output_folder(const ExportOptions& options, const std::string& folder);
-// Creates the parent folder of an output file. Throws a bad-input error if the file exists and
-// --overwrite was not given.
+// Creates the parent folder of an output file. An existing file requires --overwrite.
 void prepare_output_file(const ExportOptions& options, const std::string& file);
 
 // Export functions, one per target format. Each returns the file or folder it wrote.

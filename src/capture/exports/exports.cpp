@@ -29,7 +29,7 @@ constexpr ExportFormat kExports[] = {{"expected-attention", export_expected_atte
                                      {"retrieval-heads", export_retrieval_heads}};
 
 // Throws a bad-input error for an option that does not apply to the chosen export.
-void check_options(const ExportOptions& options) {
+void check_export_options(const ExportOptions& options) {
   const auto only = [&](bool given, const char* option, const char* name) {
     if (given && options.to != name)
       bad_input("{}: only --to {} has this option; leave it out", option, name);
@@ -58,8 +58,7 @@ ExportInput::ExportInput(const ExportOptions& options)
 }
 
 std::string ExportInput::metadata_text(const std::string& key) const {
-  const auto found = statistics_.metadata.find(key);
-  return found == statistics_.metadata.end() ? "" : found->second;
+  return value_or(statistics_.metadata, key, "");
 }
 
 std::string ExportInput::model_name() const {
@@ -164,7 +163,7 @@ std::string export_statistics(const ExportOptions& options) {
     if (chosen == std::end(kExports))
       bad_input("--to {}: not an export; expected one of {}", quote_text(options.to),
                 fmt::join(export_names(), ", "));
-    check_options(options);
+    check_export_options(options);
     return chosen->write(ExportInput(options));
   });
 }

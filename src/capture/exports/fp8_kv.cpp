@@ -10,7 +10,6 @@
 #include "base/core/text.h"
 #include "base/io/folder.h"
 #include "base/io/mapped_file.h"
-#include "base/io/output_file.h"
 #include "capture/exports/export_input.h"
 #include "capture/format/metadata.h"
 #include "input/checkpoint/checkpoint.h"
@@ -29,7 +28,7 @@ constexpr char kSingleFile[] = "model.safetensors";
 // single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
-// Returns the class name of the attention module in transformers, the target in `config_groups`.
+// Returns the attention class of transformers that the quantization config names as its target.
 std::string attention_class(const ExportInput& input, const std::string& model_type) {
   static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
                                                               {"mistral", "MistralAttention"},
@@ -54,7 +53,7 @@ std::string attention_class(const ExportInput& input, const std::string& model_t
 void add_scale_tensor(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
                       const HeadMoments& moments) {
   const bool per_head = options.strategy == "attn_head";
-  std::vector<float> largest(per_head ? as_index(moments.heads) : 1);  // absolute values
+  std::vector<float> largest(per_head ? as_index(moments.heads) : 1);  // largest |x|
   for (std::size_t i = 0; i < moments.min.size(); ++i) {
     float& value = largest[per_head ? i / as_index(moments.dim) : 0];
     value = std::max({value, -moments.min[i], moments.max[i]});
@@ -118,7 +117,7 @@ std::map<std::string, std::string> weight_map(const std::string& folder,
   return map;
 }
 
-// Links every file of the checkpoint except the files that the export writes itself.
+// Symlinks the files of a checkpoint into the output folder, except those that the export writes.
 void link_checkpoint_files(const std::string& from, const std::string& to) {
   for (const auto& name : entry_names(from)) {
     if (name == "config.json" || name == kWeightIndexFile || name == kScalesFile) continue;
@@ -130,7 +129,7 @@ void link_checkpoint_files(const std::string& from, const std::string& to) {
   }
 }
 
-void check_checkpoint(const ExportInput& input, const std::string& folder) {
+void check_checkpoint_shape(const ExportInput& input, const std::string& folder) {
   const ModelConfig model = read_model_config(folder);
   if (model.n_layers != input.layers() || model.n_kv_heads != input.key_heads() ||
       model.n_heads != input.heads() || model.d_head != input.head_dim())
@@ -152,7 +151,7 @@ std::string export_fp8_kv(const ExportInput& input) {
   Json config = load_config(from);
   if (config.contains("quantization_config"))
     input.refuse("its checkpoint has a quantization_config already, and a file holds one");
-  check_checkpoint(input, from);
+  check_checkpoint_shape(input, from);
   const Checkpoint checkpoint = Checkpoint::open(from);
   const auto names = checkpoint.names();
   const auto prefix = layer_prefix(input, names);
@@ -180,9 +179,9 @@ std::string export_fp8_kv(const ExportInput& input) {
     bad_input("{}: is the checkpoint itself; give another --out", folder);
   link_checkpoint_files(from, folder);
   write_safetensors(folder + "/" + kScalesFile, scales.all(), {{"format", "pt"}});
-  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_file(folder + "/" + kWeightIndexFile, index.dump(2) + "\n");
-  write_file(folder + "/config.json", config.dump(2) + "\n");
+  write_json_file(folder + "/" + kWeightIndexFile,
+                  {{"metadata", {{"total_size", total}}}, {"weight_map", map}});
+  write_json_file(folder + "/config.json", config);
   return folder;
 }
 

@@ -67,7 +67,7 @@ std::string export_duo_attention(const ExportInput& input) {
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head) {
         const auto layer_index = found - s.layers.begin();
         const auto mass = summarize_column(s.attention, layer_index, head, -1, stream).mean;
-        sum += std::clamp(1 - mass, 0.0, 1.0);  // outside of the sink and the recent keys
+        sum += std::clamp(1 - mass, 0.0, 1.0);  // mass outside the sink and the recent keys
       }
       rows += fmt::format("{}{}", key == 0 ? "" : "\t", sum / static_cast<double>(group));
     }
@@ -76,9 +76,8 @@ std::string export_duo_attention(const ExportInput& input) {
   const auto& folder = input.options().out;
   prepare_output_folder(input.options(), folder);
   write_file(folder + "/full_attention_heads.tsv", rows);
-  const Json config = {{"sink_size", s.settings.stream_first},
-                       {"recent_size", s.settings.stream_last}};
-  write_file(folder + "/config.json", config.dump(2) + "\n");
+  write_json_file(folder + "/config.json", {{"sink_size", s.settings.stream_first},
+                                            {"recent_size", s.settings.stream_last}});
   return folder;
 }
 

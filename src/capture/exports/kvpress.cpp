@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/core/error.h"
-#include "base/io/output_file.h"
 #include "base/numerics/matrix.h"
 #include "capture/exports/export_input.h"
 #include "qkscope/model.h"
@@ -15,10 +14,6 @@ Tensor make_zero_tensor(const Shape& shape) {
   Tensor tensor(shape);
   std::fill_n(tensor.data<float>(), tensor.size(), 0.0f);
   return tensor;
-}
-
-void write_json(const std::string& path, const Json& json) {
-  write_file(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 // First eigenvector of the uncentred second moment; its sign is chosen to match the mean.
@@ -57,14 +52,14 @@ std::string export_expected_attention(const ExportInput& input) {
   const auto& folder = input.options().out;
   const auto& lengths = input.statistics().lengths;
   prepare_output_folder(input.options(), folder);
-  write_json(folder + "/config.json", {{"num_layers", input.layers()},
-                                       {"num_heads", input.heads()},
-                                       {"head_dim", dim},
-                                       {"n_sink", input.statistics().settings.first},
-                                       {"num_samples", lengths.size()},
-                                       {"sample_seq_len", *std::ranges::max_element(lengths)},
-                                       {"dataset_name", input.metadata_text("dataset")},
-                                       {"model_name", input.model_name()}});
+  write_json_file(folder + "/config.json", {{"num_layers", input.layers()},
+                                            {"num_heads", input.heads()},
+                                            {"head_dim", dim},
+                                            {"n_sink", input.statistics().settings.first},
+                                            {"num_samples", lengths.size()},
+                                            {"sample_seq_len", *std::ranges::max_element(lengths)},
+                                            {"dataset_name", input.metadata_text("dataset")},
+                                            {"model_name", input.model_name()}});
   const NamedTensor tensors[] = {{"query_mean", mean}, {"query_cov", covariance}};
   write_safetensors(folder + "/model.safetensors", tensors);
   return folder;
@@ -91,7 +86,7 @@ std::string export_q_filters(const ExportInput& input) {
     folder += "/nthngdy/" + name + "_qfilt";
   }
   prepare_output_folder(input.options(), folder);
-  write_json(
+  write_json_file(
       folder + "/config.json",
       {{"num_layers", input.layers()}, {"num_kv_heads", input.key_heads()}, {"kv_head_dim", dim}});
   const NamedTensor tensors[] = {{"q_filters", filters}};

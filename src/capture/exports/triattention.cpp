@@ -46,7 +46,7 @@ constexpr std::uint16_t kVersion = 20;      // ZIP version needed to extract: 2.
 constexpr std::uint16_t kDate = 0x21;       // always 1980-01-01: equal content gives equal bytes
 constexpr std::uint16_t kPadding = 0x4246;  // id of the extra field, "FB" as in PyTorch
 
-// Appends unsigned integers, each in the size of its type.
+// Appends unsigned integers in little-endian order, each in the size of its type.
 template <typename... Values>
 void put_little_endian(std::string& out, Values... values) {
   const auto put = [&](auto value) {
@@ -89,15 +89,15 @@ class ZipFile {
                 members_.size());
     const auto directory = to_uint32(bytes_.size());
     for (const auto& member : members_) {
-      put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // version of the writer
+      put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // ZIP version of the writer
       put_common_fields(member);
-      // Zero fields: extra length, comment length, disk, internal and external attributes.
+      // Fields that are 0: extra length, comment length, disk, internal and external attributes.
       put_little_endian(bytes_, kZero16, kZero16, kZero16, kZero16, kZero32, member.offset);
       bytes_ += member.name;
     }
     const auto size = to_uint32(bytes_.size()) - directory;
     const auto count = static_cast<std::uint16_t>(members_.size());
-    // Disk numbers are 0, and there is no archive comment.
+    // End record of the archive. Disk numbers are 0, and there is no comment.
     put_little_endian(bytes_, std::uint32_t{0x06054B50}, kZero32, count, count, size, directory,
                       kZero16);
     return std::move(bytes_);
@@ -127,8 +127,7 @@ class ZipFile {
 class TorchFile {
  public:
   // Returns the content of a PyTorch file that holds `value`: dictionaries, lists, strings, 32-bit
-  // integers, reals, booleans, and 1-D float32 tensors (binary values in the JSON). `name`: folder
-  // inside the archive.
+  // integers, reals, booleans, 1-D float32 tensors (binary JSON values). `name`: archive folder.
   std::string write(const std::string& name, const OrderedJson& value) {
     pickle_ = {op::kProto, '\x02'};
     write_pickled_value(value);
@@ -187,8 +186,8 @@ class TorchFile {
     pickle_ += fmt::format("{}{}\n{}\n", op::kGlobal, module, name);
   }
 
-  // _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks). The storage is
-  // ("storage", torch.FloatStorage, "0", "cpu", size), with its values in the member data/0.
+  // Pickles _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks). The storage
+  // is ("storage", torch.FloatStorage, "0", "cpu", size), with its values in the member data/0.
   void put_tensor(const std::vector<std::uint8_t>& bytes) {
     static_assert(std::endian::native == std::endian::little);
     const auto size = std::ssize(bytes) / static_cast<std::int64_t>(sizeof(float));
@@ -213,10 +212,10 @@ class TorchFile {
   }
 
   std::string pickle_;
-  std::vector<std::string> tensors_;  // values of each tensor
+  std::vector<std::string> tensors_;  // float32 values of each tensor, as bytes
 };
 
-// Means of one head, shape (pairs) each.
+// Mean query of one head before RoPE, a complex number per rotary pair. Shape (pairs) each.
 struct RotaryPairMeans {
   std::vector<float> real;
   std::vector<float> imaginary;

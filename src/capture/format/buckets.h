@@ -22,8 +22,8 @@ class PositionBuckets {
 
  private:
   SamplerType type_;
-  std::int64_t size_;   // min_bucket_size
-  int smallest_power_;  // log_uniform: the lowest bucket
+  std::int64_t size_;   // min_bucket_size of the sampler
+  int smallest_power_;  // lowest bucket of a log_uniform sampler
 };
 
 }  // namespace qkscope

@@ -25,7 +25,7 @@ RepositoryName repository_of(const HubCaptureName& capture) {
   return {RepositoryKind::dataset, capture.repo};
 }
 
-// Groups listed head files by folder: folders at most one level deep, or only `folder`.
+// Groups head files by capture folder: folders up to one level deep, or only `folder` if given.
 HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
                                     const std::string& folder) {
   HeadsByFolder heads;
@@ -77,12 +77,12 @@ FileFilter choose_capture_files(const std::string& name, const std::string& spli
       repo, revision, repo, revision);
 }
 
-std::string hash_of_file(const std::string& path) {
+std::string hash_file(const std::string& path) {
   return fmt::format("{:016x}", blake2b_64(MappedFile(path).text()));
 }
 
 // Hashes names, sizes and Parquet footers of all head files, for captures without a state file.
-std::string hash_of_files(const CaptureIndex& index) {
+std::string hash_head_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;
   for (const auto* heads : {&index.queries, &index.keys})
@@ -202,15 +202,15 @@ std::string hash_capture(const std::string& name) {
     for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
       if (folder.manifest().find(state) == nullptr) continue;
       folder.fetch({state}, true);
-      return hash_of_file(folder.local_folder() + "/" + state);
+      return hash_file(folder.local_folder() + "/" + state);
     }
     return folder.manifest_hash();
   }
   if (const auto remote = parse_hub_capture_name(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile})
-    if (const auto file = name + "/" + state; path_exists(file)) return hash_of_file(file);
-  return is_folder(name) ? hash_of_files(index_capture(name, true)) : "";
+    if (const auto file = name + "/" + state; path_exists(file)) return hash_file(file);
+  return is_folder(name) ? hash_head_files(index_capture(name, true)) : "";
 }
 
 std::string fetch_dataset_revision(const std::string& id, const std::string& revision,

@@ -67,9 +67,9 @@ std::vector<std::int64_t> read_head_example_ids(const std::string& path);
 // Maps a folder below the root ("" for the root itself) to its heads.
 using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 
-// Returns the root if it contains heads, else the only subfolder that does. Throws a bad-input
-// error if no subfolder or several subfolders contain heads; the message shows a subfolder as
-// `where` + `separator` + name.
+// Returns "" if the root contains heads, else the name of the only subfolder that does. Throws a
+// bad-input error if no subfolder or several subfolders contain heads; the message shows a
+// subfolder as `where` + `separator` + name.
 std::string require_single_head_folder(const HeadsByFolder& heads, const std::string& where,
                                        const std::string& separator);
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/json.h"
@@ -63,8 +64,8 @@ std::optional<SamplerOptions> sampler_from_state(const Json& details) {
 
 // Describes how the head files differ from the file list of the finished run. Returns "" if they
 // agree, or if there is no list, as in captures of older versions and other programs.
-std::string file_list_difference(const CaptureIndex& index, const Json& state,
-                                 const std::string& where) {
+std::string describe_file_list_difference(const CaptureIndex& index, const Json& state,
+                                          const std::string& where) {
   const auto files = parse_file_list(state, where);
   if (!files) return "";
   std::set<std::string> present;
@@ -94,7 +95,7 @@ void check_capture_complete(CaptureIndex& index, const std::string& problem, boo
   index.partial = true;
 }
 
-void read_state(CaptureIndex& index, const std::string& folder, bool allow_partial) {
+void read_state_file(CaptureIndex& index, const std::string& folder, bool allow_partial) {
   const std::string path = folder + "/" + layout::kStateFile;
   if (!fs::exists(path)) {
     const bool unfinished = fs::exists(folder + "/" + layout::kPartsFolder);
@@ -104,7 +105,7 @@ void read_state(CaptureIndex& index, const std::string& folder, bool allow_parti
   const Json state = load_json(path);
   if (!state.is_object()) bad_input("{}: not a JSON object", path);
   index.config_hash = text_or_empty(state, metadata::kStateConfigurationHash);
-  check_capture_complete(index, file_list_difference(index, state, path), allow_partial);
+  check_capture_complete(index, describe_file_list_difference(index, state, path), allow_partial);
   index.model = text_or_empty(state, metadata::kStateModelName);
   const Json* details = find_model_metadata(state, index);
   if (details == nullptr) return;
@@ -160,8 +161,7 @@ std::string require_single_head_folder(const HeadsByFolder& heads, const std::st
                                        const std::string& separator) {
   if (heads.empty() || heads.contains("")) return "";
   if (heads.size() == 1) return heads.begin()->first;
-  std::vector<std::string> names;
-  for (const auto& [folder, list] : heads) names.push_back(folder);
+  const auto names = collect_map_keys(heads);
   bad_input("{}: holds the captures of {} models ({}); name one of them: {}{}{}", where,
             names.size(), fmt::join(names, ", "), where, separator, names.front());
 }
@@ -178,7 +178,7 @@ CaptureIndex make_capture_index(const std::string& root, const std::string& fold
     bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
               layout::kHeadFile);
   const bool own = fs::exists(index.data_root + "/" + layout::kStateFile);
-  read_state(index, own ? index.data_root : root, allow_partial);
+  read_state_file(index, own ? index.data_root : root, allow_partial);
   return index;
 }
 

@@ -23,7 +23,7 @@ constexpr char kOtherCapture[] =
     "{root}: holds a capture that this run cannot continue: {difference}; choose another "
     "output.data_root, or start again with --overwrite";
 
-// Throws a bad-input error with a message of RunKind, whose placeholders are filled in.
+// Throws a bad-input error: a message template of RunKind with its placeholders filled in.
 [[noreturn]] void refuse_other_run(const char* message, const DataRoot& root,
                                    const std::string& difference) {
   bad_input("{}", fmt::format(fmt::runtime(message), fmt::arg("root", root.path()),
@@ -46,7 +46,7 @@ bool belongs_to_run(const std::string& part, const Manifest& manifest) {
       [&] { return describe_manifest_difference(load_manifest(path), manifest).empty(); }, false);
 }
 
-// Removes the manifest first, because a part without a manifest is ignored. The lock file stays.
+// Empties a part except for its lock. Deletes the manifest first: a part without it is ignored.
 void clear_part(const OpenFolder& part) {
   part.remove_file(layout::kManifestFile);
   part.sync();
@@ -54,7 +54,7 @@ void clear_part(const OpenFolder& part) {
     if (name != layout::kLockFile) part.remove_tree(name);
 }
 
-void refuse_link(const OpenFolder& folder, const std::string& name) {
+void refuse_symbolic_link(const OpenFolder& folder, const std::string& name) {
   if (folder.has_link(name))
     bad_input("{}/{}: is a link; links inside a capture are not followed: remove it", folder.path(),
               name);
@@ -104,21 +104,21 @@ void DataRoot::refuse_symbolic_links(const std::optional<Shard>& own) const {
   const OpenFolder root(path_);
   for (const auto* name :
        {layout::kPartsFolder, layout::kExamplesFile, layout::kCardFile, layout::kStateFile})
-    refuse_link(root, name);
+    refuse_symbolic_link(root, name);
   for (const auto& name : root.names()) {
     if (!parse_head_folder_name(name)) continue;
-    refuse_link(root, name);
-    if (root.has_folder(name)) refuse_link(root.folder(name), layout::kHeadFile);
+    refuse_symbolic_link(root, name);
+    if (root.has_folder(name)) refuse_symbolic_link(root.folder(name), layout::kHeadFile);
   }
   if (!root.has_folder(layout::kPartsFolder)) return;
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& name : parts.names()) {
     const auto shard = parse_part_name(name);
     if (shard && own && *shard != *own) continue;
-    refuse_link(parts, name);
+    refuse_symbolic_link(parts, name);
     if (!shard || !parts.has_folder(name)) continue;
     const auto part = parts.folder(name);
-    for (const auto& file : part.names()) refuse_link(part, file);
+    for (const auto& file : part.names()) refuse_symbolic_link(part, file);
   }
 }
 
@@ -221,7 +221,7 @@ void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) c
     if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part_folder(other))) continue;
-    refuse_link(parts, part_name(other));
+    refuse_symbolic_link(parts, part_name(other));
     ++others;
     const auto folder = part_folder(other);
     const bool same_count = other.count == shard.count;
@@ -311,7 +311,7 @@ void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) co
   // A state file in the parts folder proves to the next run that qkscope wrote all remaining files.
   // The state file stays until the parts are removed.
   if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
-  root.remove_file(kind_->state_file);  // first, so that a half removed folder is not finished
+  root.remove_file(kind_->state_file);  // first: makes the folder unfinished
   root.sync();
   remove_finished_files();
   for (const auto& other : list_started_shards()) {
@@ -320,7 +320,7 @@ void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) co
       continue;
     }
     if (other.count == shard.count && belongs_to_run(part_folder(other), manifest))
-      continue;  // a shard of this very run
+      continue;  // another shard of the same run
     const auto lock = lock_folder(part_folder(other), FileLock::LockMode::exclusive);
     remove_part(parts, other);
   }
@@ -359,7 +359,7 @@ void DataRoot::remove_parts() const {
       if (name != layout::kLockFile) parts.remove_tree(name);
     parts.remove_file(layout::kLockFile);
   }
-  root.remove_empty_folder(layout::kPartsFolder);  // fails when the next run has created its lock
+  root.remove_empty_folder(layout::kPartsFolder);  // fails if the next run has locked it
 }
 
 void DataRoot::remove_leftover_parts() const {

@@ -20,7 +20,7 @@ struct RunKind {
   const char* name;        // in the manifest of an object store: "capture", "statistics"
   const char* noun;        // in messages: "a capture", "statistics"
   const char* command;     // the subcommand of qkscope that writes parts
-  const char* unit;        // "examples", "documents"
+  const char* unit;        // counted in messages: "examples", "documents"
   const char* state_file;  // published last: a folder that has it is finished
   std::span<const char* const> files;    // top-level files besides the state file
   std::span<const char* const> folders;  // top-level folders that are published and removed whole
@@ -55,11 +55,10 @@ class DataRoot {
   DataRootLock lock_whole_root() const;
 
   // Throws a bad-input error if a published file or a file in a part is a symbolic link. With
-  // `own`, checks only that shard's part, so that the startup cost of a shard does not grow with
-  // the number of shards.
+  // `own`, checks the part of that shard only: startup cost must not grow with the shard count.
   void refuse_symbolic_links(const std::optional<Shard>& own = {}) const;
 
-  // Whether the state file, which is published last, exists.
+  // Whether the run is finished: its state file, which is published last, exists.
   bool is_finished() const { return path_exists(state_file()); }
   // Whether the folder is finished and has this effective configuration, for any device or commit.
   bool is_finished_with_config(const Json& effective) const;
@@ -73,8 +72,7 @@ class DataRoot {
 
   // Opens the shard's part: resumes it when it has journal entries of this run, else creates it.
   // The other parts must belong to the same run and number of shards. Only the first few manifests
-  // are compared here; a merge compares all. Head files without parts belong to another capture and
-  // are refused.
+  // are compared here; a merge compares all. Head files without parts are refused as foreign.
   Journal open_part(const Manifest& manifest, const Shard& shard) const;
   // Removes the shard's part if its journal is empty, then empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
@@ -105,7 +103,7 @@ class DataRoot {
   void remove_parts() const;
   std::vector<std::string> existing_run_files() const;  // files and folders at the output paths
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
-  std::vector<Shard> list_part_shards() const;  // ascending, with and without a manifest
+  std::vector<Shard> list_part_shards() const;  // ascending; with or without a manifest
   FileLock lock_folder(const std::string& folder, FileLock::LockMode mode) const;
   void remove_part(const OpenFolder& parts, const Shard& shard) const;
 

@@ -50,10 +50,9 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
     fact("commit", commit->second);
   fact("texts", fmt::format("{}, split {}", short_name(details.value("source_dataset", "")),
                             details.value("dataset_split", "")));
-  fact("examples", format_count(static_cast<std::uint64_t>(summary.examples)));
-  fact("rows", format_count(static_cast<std::uint64_t>(rows)));
-  if (summary.non_finite > 0)
-    fact("rows with NaN or infinity", format_count(static_cast<std::uint64_t>(summary.non_finite)));
+  fact("examples", format_count(summary.examples));
+  fact("rows", format_count(rows));
+  if (summary.non_finite > 0) fact("rows with NaN or infinity", format_count(summary.non_finite));
   fact("query heads", std::to_string(head_count(manifest, HeadKind::query)));
   fact("key heads", std::to_string(head_count(manifest, HeadKind::key)));
   std::set<std::int64_t> widths;
@@ -70,7 +69,7 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
 }  // namespace
 
 std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary) {
-  std::vector<std::string> names;  // of the dataset configurations
+  std::vector<std::string> names;  // one dataset configuration per head file
   for (const auto& group : manifest.groups)
     for (const auto head : group.heads)
       names.push_back(head_folder_name(manifest.head_id(group, head)));
@@ -103,7 +102,7 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
       layout::kExamplesFile,
       manifest.token_strings ? "| token_str | string | the token at the position |\n" : "");
   for (const auto& [bucket, rows] : summary.buckets)
-    fmt::format_to(out, "| {} | {} |\n", bucket, format_count(static_cast<std::uint64_t>(rows)));
+    fmt::format_to(out, "| {} | {} |\n", bucket, format_count(rows));
   fmt::format_to(out, "\n## Head sampling\n\n| | |\n| --- | --- |\n");
   for (const auto& [key, value] : manifest.model_metadata.items())
     if (key.starts_with("head_sampling_"))

@@ -56,7 +56,7 @@ void for_each_example(const std::vector<Journal>& parts,
   for (const auto& part : parts)
     for (const auto& entry : part.entries())
       SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
-  constexpr std::size_t kMostOpen = 256;  // segments
+  constexpr std::size_t kMostOpen = 256;  // open segment files
   SegmentCache segments(parts, std::min(available_file_descriptors() / 2, kMostOpen));
   OrderedExampleReader examples(segments);
   while (examples.next()) take(examples.example());
@@ -76,7 +76,7 @@ struct ExamplesWriter::State {
   AtomicParquetFile file;
   std::tuple<arrow::Int32Builder, arrow::Int64Builder, arrow::StringBuilder, arrow::Int32Builder,
              arrow::BooleanBuilder>
-      columns;  // of `schema`
+      columns;  // in the order of `schema`
 
   static void check_write(const arrow::Status& status) {
     check_arrow(status, "writing the table of examples", ErrorKind::failure);

@@ -29,7 +29,7 @@ class SegmentCache {
   const std::vector<Journal>& parts_;
   std::size_t most_;
   std::mutex mutex_;
-  // By part and segment.
+  // Open segments by part and segment number.
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const SegmentReader>> open_;
 };
 
@@ -46,12 +46,12 @@ class OrderedExampleReader {
   std::size_t index_in_segment() const { return number_; }  // index of the example in segment()
 
  private:
-  // Position in one part.
+  // Read position in one part.
   struct SegmentCursor {
     std::size_t part = 0;
     std::size_t segment = 0;
     std::size_t number = 0;    // index of the example in the segment
-    std::uint64_t offset = 0;  // of the next record in the example table
+    std::uint64_t offset = 0;  // byte offset of the next example record
     ExampleRecord example;
   };
 
@@ -69,7 +69,7 @@ class OrderedExampleReader {
 void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take);
 
-// Writes examples.parquet.
+// Writes examples.parquet, the table that maps example ids to texts.
 class ExamplesWriter {
  public:
   ExamplesWriter(const std::string& path, std::int64_t row_group_size);

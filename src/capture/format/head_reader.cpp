@@ -1,6 +1,5 @@
 // Reads and validates a head file written by qkscope or by another program without metadata.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include <parquet/statistics.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/io/arrow_error.h"
 #include "base/io/file_memory_pool.h"
 #include "base/io/folder.h"
@@ -35,7 +35,7 @@ namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
 
-// Maps the file with MappedFile: if the file is truncated while in use, the error names it.
+// Arrow buffer over a memory-mapped file. If the file shrinks while in use, MappedFile reports it.
 class MappedBuffer : public arrow::Buffer {
  public:
   explicit MappedBuffer(MappedFile file)
@@ -107,7 +107,7 @@ class HeadFileReader {
     return rows;
   }
 
-  // HeadRows::example() of each row.
+  // Returns the example of each row: its 64-bit key if the file has one, else its 32-bit id.
   std::vector<std::int64_t> examples() {
     if (leaf_index(schema_, "example_key") >= 0)
       return read_required_column<parquet::Int64Type>("example_key");
@@ -171,7 +171,7 @@ class HeadFileReader {
                                 ? metadata->ColumnChunk(leaf)->num_values()
                                 : metadata->num_rows();
       std::int64_t done = 0;
-      // Asks twice: after an empty last page of a dictionary, Parquet reports the end too early.
+      // HasNext() needs a second call: it is false once after an empty last dictionary page.
       while (done < expected && (reader.HasNext() || reader.HasNext())) {
         std::int64_t stored = 0;
         const auto count = reader.ReadBatch(std::min(kBatch, expected - done), levels.data(),
@@ -195,7 +195,7 @@ class HeadFileReader {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
-  // Reads a flat column. Nulls are allowed only if `defined` is given: 1 for a value, 0 for a null.
+  // Reads a flat column. Nulls are allowed only with `defined`, which gets 0 for a null and else 1.
   template <typename Type>
   std::vector<typename Type::c_type> read_numbers(int leaf,
                                                   std::vector<std::int16_t>* defined = nullptr) {
@@ -221,7 +221,7 @@ class HeadFileReader {
     return read_numbers<Type>(leaf_of_type(name, Type::type_num));
   }
 
-  // A row begins where the repetition level is 0; all rows must have the same length.
+  // Reads the list column `vector`. Rows begin at repetition level 0 and must have equal lengths.
   void read_vectors(int leaf, HeadRows& rows) {
     if (schema_.Column(leaf)->max_repetition_level() != 1)
       bad_input("{}: column 'vector' is not a list of float32", path_);
@@ -332,7 +332,7 @@ class HeadFileReader {
 // Captures store one example after another with ascending positions. A file in this order cannot
 // contain duplicates, so no sorting is needed to detect them.
 bool is_in_capture_order(const HeadRows& rows) {
-  std::unordered_set<std::int64_t> seen;  // examples; stays empty while examples ascend
+  std::unordered_set<std::int64_t> seen;  // example ids; empty while they ascend
   for (std::size_t i = 1; i < rows.position.size(); ++i) {
     const auto before = rows.example(i - 1);
     const auto here = rows.example(i);
@@ -345,17 +345,13 @@ bool is_in_capture_order(const HeadRows& rows) {
   return true;
 }
 
-void check_finite(const HeadRows& rows, const std::string& path) {
+void check_vectors_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    const float* row = rows.vectors.data() + i * dim;
-    // NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
-    std::uint32_t largest = 0;
-    for (std::size_t j = 0; j < dim; ++j)
-      largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
-    if (largest < 0x7F800000U) continue;
-    const auto j = static_cast<std::size_t>(
-        std::find_if_not(row, row + dim, [](float x) { return std::isfinite(x); }) - row);
+    const auto row = std::span(rows.vectors).subspan(i * dim, dim);
+    if (all_finite(row)) continue;
+    const auto finite = [](float x) { return std::isfinite(x); };
+    const auto j = as_index(std::ranges::find_if_not(row, finite) - row.begin());
     bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",
               path, i, rows.example(i), rows.position[i], j, row[j]);
   }
@@ -387,7 +383,7 @@ HeadFile read_head_file(const std::string& path) {
       return HeadFile{HeadFileReader(path, *reader).rows(),
                       key_value_metadata_of_file(*reader->metadata())};
     });
-    check_finite(file.rows, path);
+    check_vectors_finite(file.rows, path);
     check_no_duplicate_rows(file.rows, path);
     return file;
   });

@@ -54,7 +54,7 @@ std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_gr
       ->build();
 }
 
-// The array borrows the values.
+// Wraps values in an Arrow array without a copy. The vector must outlive the array.
 std::shared_ptr<arrow::Array> to_arrow_int32_array(const std::vector<std::int32_t>& values) {
   return std::make_shared<arrow::Int32Array>(static_cast<std::int64_t>(values.size()),
                                              arrow::Buffer::Wrap(values));
@@ -67,7 +67,7 @@ void append_slice(std::vector<T>& to, std::span<const T> from, std::size_t begin
   to.insert(to.end(), part.begin(), part.end());
 }
 
-void check_sizes(const HeadRows& rows, const std::string& path) {
+void check_column_sizes(const HeadRows& rows, const std::string& path) {
   const auto count = rows.position.size();
   if (rows.head_dim < 1)
     bad_input("{}: cannot write: head_dim is {}; expected 1 or more", path, rows.head_dim);
@@ -92,7 +92,7 @@ struct HeadWriter::State {
   std::shared_ptr<arrow::Schema> schema;
   std::shared_ptr<arrow::io::FileOutputStream> stream;
   std::unique_ptr<parquet::arrow::FileWriter> writer;
-  HeadRows pending;               // fewer rows than one block
+  HeadRows pending;               // buffered rows, fewer than a block
   std::int64_t in_row_group = 0;  // rows written to the open row group
 
   void check_write(const arrow::Status& status) const {
@@ -137,12 +137,9 @@ void HeadWriter::State::write_pending_rows() {
   // Parquet keeps the compressed columns of a row group in memory until the row group is complete.
   check_write(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
-  pending.bucket.clear();
-  pending.example_id.clear();
-  pending.example_key.clear();
-  pending.position.clear();
-  pending.vectors.clear();
-  pending.token_str.clear();
+  const auto clear = [](auto&... lists) { (lists.clear(), ...); };
+  clear(pending.bucket, pending.example_id, pending.example_key, pending.position, pending.vectors,
+        pending.token_str);
 }
 
 HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
@@ -203,7 +200,7 @@ void HeadWriter::finish() {
 
 void write_head_file(const std::string& path, const HeadRows& rows, const Metadata& metadata) {
   translate_exceptions([&] {
-    check_sizes(rows, path);
+    check_column_sizes(rows, path);
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       make_folders(folder.string());
     HeadWriterOptions options;

@@ -77,7 +77,7 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
     bad_input("{}: not the segment that the journal means; start again with --overwrite", path);
   segment.check_all_bytes();
   const auto table = segment.read_example_table();
-  std::int64_t rows = 0;  // over all heads
+  std::int64_t rows = 0;  // summed over all heads
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
     const auto blocks = segment.read_block_index(group);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -154,7 +154,7 @@ void Journal::read() {
   }
 }
 
-// Returns false for a damaged line.
+// Adds the entry of a journal line. Returns false if the line is damaged.
 bool Journal::parse_line(std::string_view text) {
   Json line;
   try {

@@ -1,6 +1,5 @@
 // The journal of one part of a run (the whole run, or one shard) lists its complete segments. A
-// line is appended only after its segment is on disk, so after a crash the journal shows how far
-// the run got.
+// line is appended only after its segment is on disk, so after a crash it shows the progress.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ namespace qkscope {
 struct JournalEntry {
   std::string segment;  // file name inside the folder of the part
   std::int64_t examples = 0;
-  std::int64_t rows = 0;  // over all heads
+  std::int64_t rows = 0;  // summed over all heads
   std::int64_t tokens = 0;
   std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
   std::uint64_t checksum = 0;   // returned by SegmentWriter::commit()
@@ -47,8 +46,7 @@ class Journal {
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return *manifest_; }
-  // Shares the manifest object of another part, so that a run with a thousand parts needs only one
-  // copy.
+  // Shares the manifest object of another part: all parts of a run need only one copy.
   void share_manifest_of(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool is_complete() const { return complete_; }  // all examples of the part are stored
@@ -91,7 +89,7 @@ class Journal {
 // How far the segments of a growing part have been verified. The journal must outlive this object.
 struct PartVerification {
   const Journal* journal;
-  std::size_t segments = 0;    // verified so far
+  std::size_t segments = 0;    // segments verified so far
   std::int64_t last_row = -1;  // last dataset row of the verified segments
 };
 

@@ -8,7 +8,7 @@
 namespace qkscope {
 namespace {
 
-// Parses digits without a sign.
+// Parses a decimal number without a sign.
 std::optional<int> parse_digits(std::string_view text) {
   return text.starts_with('-') ? std::nullopt : parse_number<int>(text);
 }
@@ -16,7 +16,7 @@ std::optional<int> parse_digits(std::string_view text) {
 // Parses a number zero-padded to five digits, as in the folder names of parts.
 std::optional<std::int64_t> parse_part_number(std::string_view text) {
   constexpr std::size_t kFewest = 5;
-  constexpr std::size_t kMost = 18;  // digits that fit 64 bits
+  constexpr std::size_t kMost = 18;  // number of digits that fits 64 bits
   if (text.size() < kFewest || text.size() > kMost) return std::nullopt;
   if (text.size() > kFewest && text.front() == '0') return std::nullopt;
   if (text.front() == '-') return std::nullopt;

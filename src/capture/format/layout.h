@@ -38,8 +38,7 @@ inline constexpr char kDocumentsSuffix[] = ".docs";  // statistics: documents of
 
 }  // namespace layout
 
-// Folder name of a head, "l03h12q": at least two digits each. Parsing returns nullopt for any other
-// name.
+// Folder name of a head, "l03h12q", with two or more digits. Parsing other names returns nullopt.
 std::string head_folder_name(const HeadId& id);
 std::optional<HeadId> parse_head_folder_name(std::string_view name);
 

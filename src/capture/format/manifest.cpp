@@ -56,7 +56,7 @@ HeadGroup group_from_json(const Json& json, const std::string& where) {
 }
 
 constexpr char kFormat[] = "format";
-constexpr int kFormatNumber = 2;  // one number for manifest, journal and segments
+constexpr int kFormatNumber = 2;  // common version of manifest, journal and segments
 constexpr char kChecksum[] = "checksum";
 
 // A valid checksum does not prove that this program wrote the manifest, so check value ranges too.
@@ -82,7 +82,7 @@ void check_manifest_ranges(const Manifest& manifest, const std::string& where) {
 }
 
 constexpr std::size_t kShownDifferences = 5;
-constexpr std::size_t kShownValue = 60;  // bytes
+constexpr std::size_t kShownValue = 60;  // longest JSON value in a message, in bytes
 
 std::string dump_shortened(const Json& value) {
   const auto text = value.dump();
@@ -119,7 +119,7 @@ std::string join_differences(std::vector<std::string> differences) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
-std::string input_difference(const Json& there, const Json& now) {
+std::string describe_input_difference(const Json& there, const Json& now) {
   if (!there.is_object() || !now.is_object()) return "";
   const std::pair<const char*, const char*> kinds[] = {{"config", "the model's configuration"},
                                                        {"weights", "the model's weights"},
@@ -130,7 +130,7 @@ std::string input_difference(const Json& there, const Json& now) {
     if (!there.contains(kind) || !now.contains(kind) || there[kind] == now[kind]) continue;
     Json all = there[kind];
     all.update(now[kind]);
-    std::vector<std::string> names;  // files of only one list, or with different fingerprints
+    std::vector<std::string> names;  // files that were added, removed or changed
     for (const auto& [name, print] : all.items())
       if (there[kind].value(name, Json()) != now[kind].value(name, Json())) names.push_back(name);
     changed.push_back(
@@ -156,7 +156,7 @@ std::string describe_identity_difference(const Json& there, const Json& now) {
   append_differences(without_keys(there, {kInputs}), without_keys(now, {kInputs}), "", differences);
   if (!differences.empty())
     return fmt::format("the configuration differs ({})", join_differences(std::move(differences)));
-  return input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
+  return describe_input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
 }
 
 std::string describe_manifest_difference(const Manifest& there, const Manifest& now) {
@@ -192,7 +192,7 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
   return all;
 }
 
-// Fields without limits; the others are checked.
+// JSON fields of any value; to_json() and manifest_from_json() handle those with a valid range.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, identity, config_hash, token_strings, metadata,
                                    model_name, model_metadata, repo, branch)
 
@@ -229,7 +229,7 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
   for (const auto& group : json.at("groups"))
     manifest.groups.push_back(group_from_json(group, where));
   manifest.private_repo = json.value("private", false);
-  // describe_identity_difference() requires objects.
+  // Identity and inputs must be JSON objects for describe_identity_difference().
   const auto expect_object = [&](const Json& object, const std::string& name) {
     if (!object.is_object()) bad_input("{}: {} is not an object", where, name);
   };

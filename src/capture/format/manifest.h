@@ -34,7 +34,7 @@ struct Manifest {
   std::vector<HeadGroup> groups;  // ascending by layer, q before k
   Metadata metadata;              // written to every head file
   std::string model_name;
-  Json model_metadata;  // for the state file
+  Json model_metadata;  // model_metadata of the state file
   std::string repo;     // Hub dataset to publish to; "" for none
   std::string branch;
   bool private_repo = false;
@@ -46,8 +46,7 @@ struct Manifest {
   Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;
 };
 
-// Returns 16 hex digits that identify an effective configuration: the settings that determine the
-// rows and bytes of a capture.
+// Returns 16 hex digits that identify a configuration: the settings that determine rows and bytes.
 std::string config_hash(const Json& effective);
 
 // Describes why two identities belong to different runs: "the configuration differs
@@ -61,8 +60,7 @@ std::string describe_manifest_difference(const Manifest& there, const Manifest& 
 
 Json to_json(const Manifest& manifest);
 
-// Parses a manifest. Throws a bad-input error for values out of range; `where` names the file in
-// messages.
+// Parses a manifest. A value out of range is a bad-input error; `where` names the file in messages.
 Manifest manifest_from_json(const Json& json, const std::string& where);
 
 // The content of manifest.json: the manifest with a format number and a checksum.
@@ -73,7 +71,7 @@ Manifest parse_manifest_file(std::string_view text, const std::string& where);
 
 // ---- Files of a finished capture that are derived from the manifest ----
 
-using BucketCounts = std::map<std::int32_t, std::int64_t>;  // bucket to rows over all heads
+using BucketCounts = std::map<std::int32_t, std::int64_t>;  // rows over all heads by bucket
 
 struct CaptureSummary {
   std::int64_t examples = 0;

@@ -58,8 +58,7 @@ inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // for 
 // Writes the sampler options under the metadata keys that sampler_options() reads.
 void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler);
 
-// Returns the name of a model, dataset or folder for tables and titles: a Hub id unchanged, a path
-// reduced to its last folder.
+// Returns the name to show for a model or dataset: a Hub id unchanged, a path without its parents.
 std::string short_name(const std::string& name);
 
 // Frequencies of unscaled RoPE in radians per token: theta^(-2i/dim) for i in [0, dim/2).

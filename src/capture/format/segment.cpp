@@ -16,7 +16,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // read at once when verifying
+constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // per read when verifying checksums
 
 constexpr auto kSegmentMagic = std::to_array(SegmentTrailer{}.magic);
 
@@ -114,7 +114,7 @@ std::uint64_t SegmentWriter::commit() {
   return trailer.checksum;
 }
 
-// Returns the checksum of the bytes written since the last call.
+// Returns the checksum of the bytes written since the last finish_checksum().
 std::uint64_t SegmentWriter::finish_checksum() {
   write_buffer();
   const auto sum = sum_->value();
@@ -188,7 +188,7 @@ std::vector<ExampleRecord> SegmentReader::read_example_table() const {
 }
 
 ExampleRecord SegmentReader::read_example(std::uint64_t& offset) const {
-  const auto end = size_ - sizeof(SegmentTrailer);  // of the table in the file
+  const auto end = size_ - sizeof(SegmentTrailer);  // end of the example table
   const auto read_next = [&](std::uint64_t bytes) {
     const auto at = trailer_.table_offset + offset;
     if (bytes > end - at) throw_damaged();

@@ -21,7 +21,7 @@
 
 namespace qkscope {
 
-// One example of a capture.
+// Record of one example (a text or a chunk of a text) of a capture, without its rows.
 struct ExampleRecord {
   std::int64_t row = 0;   // dataset row
   std::int64_t key = 0;   // 64-bit id that seeds the sampler
@@ -56,8 +56,7 @@ class SegmentWriter {
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes the index and renames the file to its final name. Returns the checksum of the trailer,
-  // which covers the whole content.
+  // Writes index and trailer, then renames the file. Returns a checksum of the whole content.
   std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
@@ -89,35 +88,34 @@ struct HeadBlock {
   std::vector<float> vectors;              // (heads, rows, head_dim)
 };
 
-// Consecutive heads of a group.
+// Consecutive heads of a head group.
 struct HeadRange {
   std::size_t first = 0;
   std::size_t count = 1;
 };
 
-// The last bytes of a segment. Integers use the native byte order, because segments are temporary
-// files.
+// The last bytes of a segment, in native byte order because segments are temporary files.
 struct SegmentTrailer {
   std::uint64_t examples = 0;
   std::uint64_t groups = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t table_offset = 0;
-  std::uint64_t data_checksum = 0;   // of magic and blocks
-  std::uint64_t index_checksum = 0;  // of index and example table
-  std::uint64_t checksum = 0;        // of the fields above
+  std::uint64_t data_checksum = 0;   // checksum of magic and blocks
+  std::uint64_t index_checksum = 0;  // checksum of index and example table
+  std::uint64_t checksum = 0;        // checksum of the fields above
   char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
 };
 
 class SegmentReader {
  public:
-  // Reads the trailer. Throws a bad-input error unless the segment has `groups` groups.
+  // Reads the trailer. Throws a bad-input error unless the segment has `groups` head groups.
   SegmentReader(const std::string& path, std::size_t groups);
 
   std::size_t examples() const { return trailer_.examples; }
   std::uint64_t file_bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
-  // Verify the checksums of index and example table, or of all bytes. Damage is bad input.
+  // Verify the checksum of index and example table, or all checksums. Damage is a bad-input error.
   void check_index() const;
   void check_all_bytes() const;
 

@@ -29,8 +29,7 @@ std::string runs_prefix() {
   return fmt::format("{}/{}", store_layout::kParts, store_layout::kRuns);
 }
 
-// Returns the valid journal lines of a local part, or none if the part is damaged and must be
-// downloaded again.
+// Returns the valid journal lines of a local part; none if it is damaged, to download it again.
 std::vector<std::string> local_journal_lines(const std::string& folder) {
   const auto file = folder + "/" + layout::kJournalFile;
   if (!Journal::exists(folder) || !path_exists(file)) return {};
@@ -93,7 +92,7 @@ std::optional<StoredRun::ActiveRun> StoredRun::parse_active_run(
                 where);
     auto active = json.get<ActiveRun>();
     active.number = newest->number;
-    if (active.run == folder_.manifest().run) return {};  // finished or overwritten
+    if (active.run == folder_.manifest().run) return {};  // the run is finished or overwritten
     return active;
   } catch (const Json::exception& error) {
     throw_damaged_journal(where, error.what());

@@ -42,8 +42,7 @@ class StoredRun {
   // Whether an unsharded run with this manifest would resume the unfinished run in the store.
   bool can_be_resumed_by(const Manifest& manifest) const;
   // Joins the active run or begins a new one. Throws a bad-input error if the active run has
-  // another manifest, kind or number of shards. With `overwrite`, replaces that run and hides
-  // finished files.
+  // another manifest, kind or number of shards. `overwrite` replaces it and hides finished files.
   void begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run in order to merge it. Returns false if there is none.
   bool join_active_run();
@@ -76,8 +75,8 @@ class StoredRun {
   };
 
   struct ActiveRun {
-    std::size_t number = 0;  // of its object parts/run/NUMBER.json
-    std::string run;         // unique name
+    std::size_t number = 0;  // NUMBER of its object parts/run/NUMBER.json
+    std::string run;         // unique name of the run
     std::string kind;
     std::int64_t shards = 0;
     std::string manifest;  // content of manifest.json
@@ -102,8 +101,8 @@ class StoredRun {
   StoredFolder folder_;
   std::string kind_;
   ActiveRun run_;
-  bool began_run_ = false;                  // and did not join it
-  std::vector<StoredJournalLine> records_;  // of the part that this process writes
+  bool began_run_ = false;                  // this process began the run; false: it joined
+  std::vector<StoredJournalLine> records_;  // journal lines of the part that this process writes
 };
 
 // Returns the kind of the finished or active run at an address; "" if there is none.

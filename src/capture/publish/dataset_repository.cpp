@@ -33,9 +33,9 @@ constexpr const char* kLfsJson = "application/vnd.git-lfs+json";
 
 // Instructions from the LFS server for uploading one file.
 struct UploadAction {
-  std::string upload;                         // URL; for a multipart upload, of its completion
-  std::string verify;                         // URL, or ""
-  std::map<std::int64_t, std::string> parts;  // part number to URL
+  std::string upload;                         // upload URL, or completion URL of a multipart upload
+  std::string verify;                         // URL to confirm the upload, or ""
+  std::map<std::int64_t, std::string> parts;  // URL by part number
   std::uint64_t chunk = 0;                    // bytes per part
 };
 
@@ -83,10 +83,9 @@ HttpRequest lfs_post(const Url& url, const Json& body) {
   return request;
 }
 
-std::vector<PlannedUpload> request_upload_actions(const HubClient& client,
-                                                  const Repository& repository,
-                                                  const std::string& branch,
+std::vector<PlannedUpload> request_upload_actions(const BranchTarget& target,
                                                   std::span<const FileToPublish> files) {
+  const auto& [client, repository, branch] = target;
   Json objects = Json::array();
   std::map<std::string, const FileToPublish*> by_sum;
   for (const auto& file : files) {
@@ -195,7 +194,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     throw_refusal(client, there, repository, RepositoryAccess::read);
   const auto slash = repository.id.find('/');
   Json settings = {{"type", "dataset"},
-                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
+                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0: the whole id
   if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
   if (private_repo) settings["visibility"] = "private";
   const auto created =
@@ -206,21 +205,23 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
             repository.id);
 }
 
-void ensure_branch(const HubClient& client, const Repository& repository,
-                   const std::string& branch) {
+Url BranchTarget::api_url(const std::string& endpoint) const {
+  return client.endpoint_url(
+      fmt::format("{}/{}/{}", repository.api_path(), endpoint, percent_encode(branch)));
+}
+
+void ensure_branch(const BranchTarget& target) {
+  const auto& [client, repository, branch] = target;
   const auto branches = fetch_branches(client, repository);
   if (std::ranges::find(branches, branch) != branches.end()) return;
-  const auto url = client.endpoint_url(
-      fmt::format("{}/branch/{}", repository.api_path(), percent_encode(branch)));
-  const auto made = client.send(make_json_post(url, {{"startingPoint", "main"}}));
+  const auto made =
+      client.send(make_json_post(target.api_url("branch"), {{"startingPoint", "main"}}));
   if (!made.ok() && made.status != 409)
     throw_refusal(client, made, repository, RepositoryAccess::write);
 }
 
-void fetch_upload_modes(const HubClient& client, const Repository& repository,
-                        const std::string& branch, std::vector<FileToPublish>& files) {
-  const auto url = client.endpoint_url(
-      fmt::format("{}/preupload/{}", repository.api_path(), percent_encode(branch)));
+void fetch_upload_modes(const BranchTarget& target, std::vector<FileToPublish>& files) {
+  const auto url = target.api_url("preupload");
   std::map<std::string, std::string> modes;
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerRequest) {
     Json list = Json::array();
@@ -231,14 +232,14 @@ void fetch_upload_modes(const HubClient& client, const Repository& repository,
                       {"size", files[i].size},
                       {"sample", encode_base64(std::as_bytes(std::span(sample)))}});
     }
-    const auto answer = client.post_json(repository, url, {{"files", list}});
+    const auto answer = target.client.post_json(target.repository, url, {{"files", list}});
     if (!answer.is_object() || !answer.contains("files") || !answer["files"].is_array())
       failure("{}: expected a list of files", url.without_query());
     translate_response_errors(url, [&] {
       for (const auto& file : answer["files"]) {
         if (file.value("shouldIgnore", false))
           failure("{}: the repository's .gitignore leaves out {}; change it and publish again",
-                  repository.id, quote_text(file.value("path", "")));
+                  target.repository.id, quote_text(file.value("path", "")));
         modes[file.value("path", "")] = file.value("uploadMode", "");
       }
     });
@@ -250,8 +251,7 @@ void fetch_upload_modes(const HubClient& client, const Repository& repository,
   }
 }
 
-HttpResponse send_commit(const HubClient& client, const Repository& repository,
-                         const std::string& branch, const HubCommit& commit) {
+HttpResponse send_commit(const BranchTarget& target, const HubCommit& commit) {
   std::string lines;
   const auto add = [&](const Json& line) {
     lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -268,32 +268,31 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
   for (const auto& [path, text] : commit.texts) add(make_commit_line(path, text));
   for (const auto& path : commit.removed)
     add({{"key", "deletedFile"}, {"value", {{"path", path}}}});
-  const auto url = client.endpoint_url(
-      fmt::format("{}/commit/{}", repository.api_path(), percent_encode(branch)));
-  auto response = client.send_once({.method = "POST",
-                                    .url = url,
-                                    .headers = {{"Content-Type", "application/x-ndjson"}},
-                                    .body = std::move(lines)});
+  const auto url = target.api_url("commit");
+  auto response = target.client.send_once({.method = "POST",
+                                           .url = url,
+                                           .headers = {{"Content-Type", "application/x-ndjson"}},
+                                           .body = std::move(lines)});
   const bool open = is_retryable(response) || response.status == 409 || response.status == 412;
   if (response.ok() || open) return response;
   if (response.status == 0) throw_connection_error(response, url);
-  throw_refusal(client, response, repository, RepositoryAccess::write);
+  throw_refusal(target.client, response, target.repository, RepositoryAccess::write);
 }
 
-void upload_large_files(const HubClient& client, const Repository& repository,
-                        const std::string& branch, const std::vector<FileToPublish>& files,
+void upload_large_files(const BranchTarget& target, const std::vector<FileToPublish>& files,
                         bool quiet) {
-  TransferProgress meter("upload " + repository.id, project(files, &FileToPublish::size), quiet);
+  TransferProgress meter("upload " + target.repository.id, project(files, &FileToPublish::size),
+                         quiet);
   // Upload URLs expire, so request them for a few files at a time.
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
     const auto count = std::min(kFilesPerLfsRequest, files.size() - begin);
     const auto some = std::span(files).subspan(begin, count);
-    const auto uploads = request_upload_actions(client, repository, branch, some);
-    std::map<std::string, std::size_t> index;  // by path
+    const auto uploads = request_upload_actions(target, some);
+    std::map<std::string, std::size_t> index;  // index in `files` by path
     for (std::size_t i = 0; i < count; ++i) index[some[i].path] = begin + i;
     run_transfers(uploads.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
       const auto at = index.at(uploads[i].file.path);
-      FileUploader(client, uploads[i], [&](std::uint64_t bytes) {
+      FileUploader(target.client, uploads[i], [&](std::uint64_t bytes) {
         if (failed) failure("stopped after another file failed");
         meter.update(at, bytes);
       }).run();

@@ -128,7 +128,7 @@ class Publication {
     });
     ensure_repository(client_, repository_, options_.private_repo);
     if (options_.branch != "main") {
-      commit_with_retries("main", [&] {  // explains that captures are on other branches
+      commit_with_retries("main", [&] {  // the card that explains the branches
         HubCommit commit;
         commit.message = "Say what the branches hold";
         commit.parent = fetch_commit(client_, repository_, "main");
@@ -138,7 +138,7 @@ class Publication {
               fmt::format(fmt::runtime(embedded::main_card), fmt::arg("repo", repository_.id));
         return commit;
       });
-      ensure_branch(client_, repository_, options_.branch);
+      ensure_branch(target(options_.branch));
     }
     PublishResult result;
     result.address =
@@ -147,11 +147,10 @@ class Publication {
     commit_with_retries(options_.branch, [&] {
       auto commit = pending_changes(files, result);
       if (commit.empty()) return commit;
-      fetch_upload_modes(client_, repository_, options_.branch, commit.files);
+      fetch_upload_modes(target(options_.branch), commit.files);
       std::vector<FileToPublish> large;
       std::ranges::copy_if(commit.files, std::back_inserter(large), &FileToPublish::large);
-      if (!large.empty())
-        upload_large_files(client_, repository_, options_.branch, large, options_.quiet);
+      if (!large.empty()) upload_large_files(target(options_.branch), large, options_.quiet);
       if (modification_times(data_root_, capture.files) != times)
         failure("{}: files changed while they were published; publish again", data_root_);
       commit.message = fmt::format("Query and key vectors of {}", capture.model);
@@ -161,6 +160,8 @@ class Publication {
   }
 
  private:
+  BranchTarget target(const std::string& branch) const { return {client_, repository_, branch}; }
+
   // Sends the commits returned by `next` until it returns an empty one. If a response is lost,
   // `next` reads the branch to find out whether the commit was accepted.
   void commit_with_retries(const std::string& branch,
@@ -169,7 +170,7 @@ class Publication {
     for (int conflicts = 0; conflicts < kMostConflicts;) {
       const auto commit = next();
       if (commit.empty()) return;
-      const auto response = send_commit(client_, repository_, branch, commit);
+      const auto response = send_commit(target(branch), commit);
       if (response.ok()) return;
       log::debug("the commit is not confirmed; looking at the branch");
       if (is_retryable(response) && !backoff.wait_before_retry(response)) {

@@ -1,5 +1,4 @@
-// Reads and tokenizes examples and samples their positions on a separate thread, a few batches
-// ahead of the forward pass.
+// Reads, tokenizes and samples examples on a thread of its own, ahead of the forward pass.
 #pragma once
 
 #include <atomic>
@@ -39,7 +38,7 @@ class BatchReader {
   std::optional<PreparedBatch> next();
 
   bool at_end() const;                 // every example of the source was taken
-  std::size_t queued_batches() const;  // number of queued batches
+  std::size_t queued_batches() const;  // batches ready for next()
   double seconds_waited() const { return seconds_waited_; }
 
  private:
@@ -54,7 +53,7 @@ class BatchReader {
   const std::atomic<bool>* stop_;
 
   // State of the reader thread; other threads may access it only after done_ is set.
-  std::optional<Example> ahead_;  // read but not yet in a batch
+  std::optional<Example> ahead_;  // example read, but not yet in a batch
   bool exhausted_ = false;
   std::exception_ptr error_;
 
@@ -65,8 +64,7 @@ class BatchReader {
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  // Must be the last member, because the thread uses all others. If no thread can be started,
-  // next() reads the examples itself.
+  // Last member, because the thread uses all others. Without a thread, next() reads the examples.
   std::thread thread_;
 };
 
@@ -103,7 +101,7 @@ class BatchWorkers {
     }
   }
 
-  // Blocks until running batches are done.
+  // Stops the workers. Blocks until the batches they are running are done.
   ~BatchWorkers() {
     {
       const std::lock_guard lock(mutex_);
@@ -204,9 +202,9 @@ class BatchWorkers {
   std::mutex reading_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::int64_t, BatchOutcome> finished_;  // by number
+  std::map<std::int64_t, BatchOutcome> finished_;  // by batch number
   std::int64_t taken_ = 0;
-  std::int64_t given_ = 0;           // consumed by the caller
+  std::int64_t given_ = 0;           // number of batches consumed by the caller
   std::int64_t holding_ = 0;         // 1 while the caller holds a batch that is not consumed
   std::optional<std::int64_t> end_;  // total number of batches, once known
   bool ending_ = false;

@@ -15,21 +15,16 @@ namespace {
 
 constexpr std::int64_t kAnyInteger = INT64_MIN;
 
-DatasetConfig read_dataset(YamlSection section) {
+DatasetConfig read_dataset_section(YamlSection section) {
   DatasetConfig dataset;
   dataset.path = section.required_text("path");
   dataset.name = section.text("name");
   dataset.split = section.text("split").value_or(dataset.split);
   dataset.text_column = section.text("text_column").value_or(dataset.text_column);
   dataset.id_column = section.text("id_column");
-  const auto ids = section.text("ids").value_or("column");
-  if (ids != "column" && ids != "row") section.throw_expected("ids", "column or row");
-  dataset.number_rows = ids == "row";
+  dataset.number_rows = section.is_second_word("ids", "column", "row");
   dataset.max_samples = section.integer("max_samples", 1);
-  const auto errors = section.text("errors").value_or("strict");
-  if (errors != "strict" && errors != "replace")
-    section.throw_expected("errors", "strict or replace");
-  dataset.replace_invalid = errors == "replace";
+  dataset.replace_invalid = section.is_second_word("errors", "strict", "replace");
   section.boolean("streaming");  // reading always streams
   section.reject_unknown_keys();
   return dataset;
@@ -50,11 +45,12 @@ bool is_device_name(const std::string& text) {
 }
 
 // Reads trust_remote_code, accepted only for compatibility; adds `name` to `asked` if it is true.
-void read_remote_code(YamlSection& section, const char* name, std::vector<std::string>& asked) {
+void read_trust_remote_code(YamlSection& section, const char* name,
+                            std::vector<std::string>& asked) {
   if (section.boolean("trust_remote_code").value_or(false)) asked.emplace_back(name);
 }
 
-ModelSource read_model(YamlSection section, std::vector<std::string>& remote_code) {
+ModelSource read_model_section(YamlSection section, std::vector<std::string>& remote_code) {
   ModelSource model;
   model.name = section.required_text("name");
   model.revision = section.text("revision");
@@ -62,7 +58,7 @@ ModelSource read_model(YamlSection section, std::vector<std::string>& remote_cod
   model.device_map = section.text("device_map").value_or(model.device_map);
   if (!is_device_name(model.device_map))
     section.throw_expected("device_map", "auto, cpu, cuda, cuda:N or null");
-  read_remote_code(section, "model.trust_remote_code", remote_code);
+  read_trust_remote_code(section, "model.trust_remote_code", remote_code);
   section.text("attn_implementation");  // accepted for compatibility with transformers, ignored
   if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
@@ -70,8 +66,8 @@ ModelSource read_model(YamlSection section, std::vector<std::string>& remote_cod
   return model;
 }
 
-TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
-                               std::vector<std::string>& remote_code) {
+TokenizerConfig read_tokenizer_section(YamlSection section, const ModelSource& model,
+                                       std::vector<std::string>& remote_code) {
   TokenizerConfig tokenizer;
   const auto name = section.text("name");
   tokenizer.name = name.value_or(model.name);
@@ -87,7 +83,7 @@ TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
     section.throw_expected("chunk", fmt::format("at most tokenizer.max_length, {}", *max_length));
   tokenizer.max_length = chunk.size > 0 ? chunk.size : max_length.value_or(tokenizer.max_length);
   section.accept_keys({"padding"});  // sequences are never padded
-  read_remote_code(section, "tokenizer.trust_remote_code", remote_code);
+  read_trust_remote_code(section, "tokenizer.trust_remote_code", remote_code);
   if (section.text("padding_side").value_or("right") != "right")
     section.throw_expected(
         "padding_side", "right: sequences are never padded, positions count from the first token");
@@ -95,7 +91,7 @@ TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model,
   return tokenizer;
 }
 
-InferenceConfig read_inference(YamlSection section) {
+InferenceConfig read_inference_section(YamlSection section) {
   InferenceConfig inference;
   inference.batch_size = section.integer("batch_size", 1).value_or(inference.batch_size);
   inference.autocast_dtype = read_dtype(section, "autocast_dtype");
@@ -106,7 +102,7 @@ InferenceConfig read_inference(YamlSection section) {
   return inference;
 }
 
-HeadFilter read_heads(YamlSection& section) {
+HeadFilter read_head_filter(YamlSection& section) {
   HeadFilter filter;
   filter.layers = section.integers("layers");
   const auto heads = section.node("heads");
@@ -127,35 +123,31 @@ HeadFilter read_heads(YamlSection& section) {
   return filter;
 }
 
-CaptureSettings read_capture(YamlSection section) {
+CaptureSettings read_capture_section(YamlSection section) {
   CaptureSettings capture;
   capture.queries = section.boolean("capture_queries").value_or(true);
   capture.keys = section.boolean("capture_keys").value_or(true);
   if (!capture.queries && !capture.keys)
     section.throw_expected("capture_queries",
                            "true, or capture_keys true: one of them is captured");
-  capture.heads = read_heads(section);
-  auto sampler = section.section("sampler");
-  const auto type = sampler_type_from_name(sampler.text("type").value_or("log_uniform"));
-  if (!type) sampler.throw_expected("type", "log_uniform, uniform or all");
-  capture.sampler.type = *type;
-  capture.sampler.base_rate =
-      sampler.positive_number("base_rate").value_or(capture.sampler.base_rate);
-  sampler.reject_unknown_keys();
-  capture.sampler.min_bucket_size =
-      section.integer("min_bucket_size", 1).value_or(capture.sampler.min_bucket_size);
-  capture.sampler.max_rows = section.integer("max_rows_per_batch", 1);
+  capture.heads = read_head_filter(section);
+  auto& sampler = capture.sampler;
+  auto sampling = section.section("sampler");
+  const auto type = sampler_type_from_name(sampling.text("type").value_or("log_uniform"));
+  if (!type) sampling.throw_expected("type", "log_uniform, uniform or all");
+  sampler.type = *type;
+  sampler.base_rate = sampling.positive_number("base_rate").value_or(sampler.base_rate);
+  sampling.reject_unknown_keys();
+  sampler.min_bucket_size = section.integer("min_bucket_size", 1).value_or(sampler.min_bucket_size);
+  sampler.max_rows = section.integer("max_rows_per_batch", 1);
   capture.pre_rope = section.boolean("capture_pre_rope").value_or(false);
   capture.token_strings = section.boolean("capture_token_strings").value_or(false);
-  const auto non_finite = section.text("non_finite").value_or("refuse");
-  if (non_finite != "refuse" && non_finite != "keep")
-    section.throw_expected("non_finite", "refuse or keep");
-  capture.keep_non_finite = non_finite == "keep";
+  capture.keep_non_finite = section.is_second_word("non_finite", "refuse", "keep");
   section.reject_unknown_keys();
   return capture;
 }
 
-OutputConfig read_output(YamlSection section) {
+OutputConfig read_output_section(YamlSection section) {
   OutputConfig output;
   output.data_root = section.text("data_root").value_or(output.data_root);
   if (output.data_root.empty()) section.throw_expected("data_root", "a folder");
@@ -213,13 +205,13 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.engine = root.text("engine").value_or(config.engine);
-  config.dataset = read_dataset(root.section("dataset"));
+  config.dataset = read_dataset_section(root.section("dataset"));
   std::vector<std::string> remote_code;
-  config.model = read_model(root.section("model"), remote_code);
-  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model, remote_code);
-  config.inference = read_inference(root.section("inference"));
-  config.capture = read_capture(root.section("capture"));
-  config.output = read_output(root.section("output"));
+  config.model = read_model_section(root.section("model"), remote_code);
+  config.tokenizer = read_tokenizer_section(root.section("tokenizer"), config.model, remote_code);
+  config.inference = read_inference_section(root.section("inference"));
+  config.capture = read_capture_section(root.section("capture"));
+  config.output = read_output_section(root.section("output"));
   root.accept_keys({"stats"});  // read by `qkscope stats`, which takes the same file
   root.reject_unknown_keys();
   if (!remote_code.empty())

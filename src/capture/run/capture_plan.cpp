@@ -244,7 +244,7 @@ std::string resolve_tokenizer(const CaptureConfig& config) {
 
 // Takes the model from the engine. Tokenizes with the tokenizer named in the configuration if this
 // library supports it, else with the engine's tokenizer.
-void plan_engine(RunPlan& plan) {
+void plan_external_engine(RunPlan& plan) {
   const auto& model = plan.engine->model();
   const auto& c = model.config;
   if (c.n_layers < 1 || c.n_kv_heads < 1 || c.d_head < 1 || c.n_heads < 1 ||
@@ -286,8 +286,7 @@ void plan_inputs(RunPlan& plan) {
   plan.model_folder = resolve_checkpoint(fetch_input(config.model.name, {.weights = false}),
                                          config.model.revision.value_or(""));
   plan.tokenizer_folder = resolve_tokenizer(config);
-  if (runs_on_cuda(plan))
-    plan.tokenizer = load_tokenizer(plan);  // while the CUDA context is created
+  if (runs_on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // loads while CUDA initializes
   plan.dataset_path = resolve_dataset(fetch_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
@@ -342,16 +341,14 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
       plan.batch_tokens = most(kStreamingBatchTokens);
     }
     if (plan.batch_tokens < least) {
-      const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
-      const auto count = [](std::int64_t n) { return format_count(static_cast<std::uint64_t>(n)); };
       const auto length = plan.batch_tokens / needs.documents;
       bad_input(
           "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights "
           "(two layers at a time), and {} may be taken; {}",
-          device_name(options.device), count(needs.documents), needs.documents == 1 ? "" : "s",
-          count(needs.max_length), needs.documents == 1 ? "s" : "",
-          bytes(activation_bytes(model, least, options)), bytes(plan.held_weights),
-          bytes(plan.available),
+          device_name(options.device), format_count(needs.documents),
+          needs.documents == 1 ? "" : "s", format_count(needs.max_length),
+          needs.documents == 1 ? "s" : "", format_bytes(activation_bytes(model, least, options)),
+          format_bytes(plan.held_weights), format_bytes(plan.available),
           length > 0 ? fmt::format("tokenizer.max_length={} would fit", length)
                      : "not even one token fits");
     }
@@ -376,7 +373,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   }
   plan.engine = engine ? std::move(engine) : make_engine(config, compute);
   if (plan.engine) {
-    plan_engine(plan);
+    plan_external_engine(plan);
   } else {
     plan.backend = choose_backend(plan.config, compute);
     plan_inputs(plan);

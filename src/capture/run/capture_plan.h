@@ -40,7 +40,7 @@ Json effective_config(const CaptureConfig& config);
 
 // Rule for packing consecutive examples into one batch.
 struct BatchPacking {
-  std::int64_t examples = 1;  // minimal number of examples
+  std::int64_t examples = 1;  // minimum number of examples per batch
   std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
   // Whether a batch of `count` examples and `held` tokens can take an example of `length` tokens.
@@ -63,8 +63,7 @@ struct BatchRequirements {
 };
 
 // Plans memory from the model's configuration. Streams the weights if they do not fit next to the
-// activations. If the run still does not fit, throws a bad-input error that suggests a max_length
-// that would fit, if any.
+// activations. If the run still does not fit, throws a bad-input error that suggests a max_length.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available);
 
@@ -74,11 +73,11 @@ struct RunPlan : WriterPlan {
   std::shared_ptr<ExternalEngine> engine;  // null: this library runs the model
   std::string model_folder;
   std::string tokenizer_folder;
-  std::shared_future<Tokenizer> tokenizer;  // being loaded, or invalid
+  std::shared_future<Tokenizer> tokenizer;  // loading in the background, or invalid
   bool engine_tokenizes = false;            // texts are tokenized by ExternalEngine::encode()
   std::string dataset_path;                 // "" if the caller supplies the documents
   std::vector<BackendOptions> workers;      // one per device; the first equals `backend`
-  MemoryPlan memory;                        // per worker
+  MemoryPlan memory;                        // memory of one worker
   BatchPacking packing;
   ModelConfig model;
   HeadSelection selection;

@@ -52,7 +52,7 @@ class CaptureRun {
     auto counting =
         source.start_counting_examples(begins && source.has_dataset_ids(), shows_progress());
     if (journal.examples() > 0)
-      log::info("continuing after {} examples", format_count(to_unsigned(journal.examples())));
+      log::info("continuing after {} examples", format_count(journal.examples()));
     most_examples_ = shared_examples_ = journal.examples();
     if (companion_ != nullptr) {
       most_examples_ = std::max(most_examples_, companion_->examples());
@@ -78,12 +78,12 @@ class CaptureRun {
       log_milestone("the first pass can begin");
     };
     bool all = false;
-    Pass pass;
+    ForwardPass pass;
     if (concurrent_passes() == 1) {
       pass = make_pass(model.get(), 0);
       begin();
       if (companion_ != nullptr) companion_->begin_run(*pass.backend);
-      all = add_batches(writer, [&] { return capture_next(reader, pass, writer); });
+      all = add_batches(writer, [&] { return capture_next_batch(reader, pass, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
@@ -102,13 +102,13 @@ class CaptureRun {
   }
 
   // Runs batches on a backend or, if `backend` is null, on an external engine.
-  struct Pass {
+  struct ForwardPass {
     std::shared_ptr<Backend> backend = nullptr;
     RunPass run = {};
   };
 
-  // `model` is null with an external engine.
-  Pass make_pass(const LoadedCheckpoint* model, std::size_t worker) const {
+  // Creates the forward pass of a worker. `model` is null with an external engine.
+  ForwardPass make_pass(const LoadedCheckpoint* model, std::size_t worker) const {
     if (const auto& external = plan_.engine)
       return {nullptr, [external](const Batch& batch, Observer& observer) {
                 external->run(batch, observer);
@@ -124,8 +124,8 @@ class CaptureRun {
     std::int64_t tokens = 0;
   };
 
-  std::optional<StoredBatch> capture_next(BatchReader& reader, const Pass& pass,
-                                          CapturePartWriter& writer) {
+  std::optional<StoredBatch> capture_next_batch(BatchReader& reader, const ForwardPass& pass,
+                                                CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
     const StoredBatch added{batch->examples.size(), batch->tokens()};
@@ -141,7 +141,7 @@ class CaptureRun {
     return plan_.workers.size();
   }
 
-  // Passes run concurrently; rows are written in batch order.
+  // Runs forward passes concurrently on several devices; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint* model,
                             CapturePartWriter& writer) {
     BatchWorkers<CapturedBatch> workers(reader, concurrent_passes(), [&](std::size_t worker) {
@@ -179,7 +179,7 @@ class CaptureRun {
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
                                                      format_count(static_cast<std::uint64_t>(rate)),
-                                                     format_count(to_unsigned(writer.rows()))));
+                                                     format_count(writer.rows())));
       if (options_.on_batch)
         options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
     }
@@ -188,7 +188,8 @@ class CaptureRun {
 
   // After a crash, the capture and its companion (statistics from the same passes) may have stored
   // different numbers of examples. Examples that only one of them lacks are run for that one only.
-  void capture_with_companion(PreparedBatch batch, const Pass& pass, CapturePartWriter& writer) {
+  void capture_with_companion(PreparedBatch batch, const ForwardPass& pass,
+                              CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
@@ -225,11 +226,9 @@ class CaptureRun {
         "{}{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
         device_name(plan_.backend.device),
         plan_.workers.size() > 1 ? fmt::format(" and {} more, each", plan_.workers.size() - 1) : "",
-        format_bytes(to_unsigned(memory.held_weights)),
-        memory.streams() ? " at a time (they stream)" : "",
-        format_bytes(to_unsigned(memory.activations)),
-        format_count(to_unsigned(memory.batch_tokens)),
-        format_bytes(to_unsigned(memory.available)));
+        format_bytes(memory.held_weights), memory.streams() ? " at a time (they stream)" : "",
+        format_bytes(memory.activations), format_count(memory.batch_tokens),
+        format_bytes(memory.available));
   }
 
   // The forward pass on the CPU uses all cores, so background assembly would slow it down.
@@ -239,21 +238,18 @@ class CaptureRun {
   }
   bool shows_progress() const { return !options_.quiet || options_.on_batch; }
   bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
-  static std::uint64_t to_unsigned(std::int64_t number) {
-    return static_cast<std::uint64_t>(number);
-  }
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
   SharedPassStatistics* companion_;
   Clock::time_point start_ = Clock::now();
-  CaptureResult result_;  // times only
+  CaptureResult result_;  // holds the measured times only
   std::optional<ExampleSource> source_;
-  std::int64_t most_examples_ = 0;    // that the capture or its companion has stored
-  std::int64_t shared_examples_ = 0;  // that both the capture and its companion have stored
+  std::int64_t most_examples_ = 0;    // stored by the capture or its companion
+  std::int64_t shared_examples_ = 0;  // stored by both the capture and its companion
   std::int64_t total_ = 0;            // examples of the shard; 0 when unknown
   std::int64_t batches_ = 0;
-  std::future<void> unloading_;  // of the model
+  std::future<void> unloading_;  // frees the model in the background
 };
 
 }  // namespace

@@ -12,13 +12,12 @@
 namespace qkscope {
 
 // Statistics over every token, computed in the forward passes of a capture. Capture and statistics
-// have separate journals. If a crash leaves one journal behind the other, the missing examples run
-// again only for that journal.
+// have separate journals; after a crash, examples that one journal lacks run again for it alone.
 class SharedPassStatistics {
  public:
   virtual ~SharedPassStatistics() = default;
 
-  virtual std::int64_t examples() const = 0;     // stored for this shard
+  virtual std::int64_t examples() const = 0;     // number of examples stored for this shard
   virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
   // Returns the statistics that observe the pass of the batch; add_observed_batch() must follow.
   virtual LayerStatistics& statistics_for_batch(const PreparedBatch& batch) = 0;
@@ -29,8 +28,7 @@ class SharedPassStatistics {
   virtual void finish(bool all) = 0;
 };
 
-// Runs a capture into the plan's data root. `companion`, if given, accumulates statistics in the
-// same forward passes.
+// Runs a capture. `companion`, if given, accumulates statistics in the same forward passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion = nullptr);
 

@@ -73,7 +73,7 @@ double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64
 double forward_flop(const ModelConfig& model, std::int64_t length) {
   double flop = 0;
   for (const auto& layer : model.layers) {
-    if (layer.cross_attention) continue;  // not used for text
+    if (layer.cross_attention) continue;  // cross-attention does not run on text
     flop += 2 * count_layer_weights(model, layer) * to_double(length);
     if (layer.has_attention())
       flop += 2 * to_double(model.d_head_of(layer) + model.d_value_of(layer)) *
@@ -94,10 +94,10 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
     Example example;
     std::int64_t batch_examples = 0;
     std::int64_t batch_tokens = 0;
-    constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
+    constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, ids (1 + 2), position
     const PositionSampler sampler(plan.manifest.sampler);
-    std::atomic<std::int64_t> rows = 0;     // over all heads
-    std::atomic<std::int64_t> numbers = 0;  // of 4 bytes, in these rows
+    std::atomic<std::int64_t> rows = 0;     // summed over all heads
+    std::atomic<std::int64_t> numbers = 0;  // 4-byte numbers in these rows
     while (source.next(example)) {
       if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
         batch_examples = batch_tokens = 0;

@@ -63,8 +63,8 @@ Files dataset_files(const RunPlan& plan) {
 
 using FilesByKind = std::map<std::string, Files>;
 
-FilesByKind small_files(const RunPlan& plan) {
-  if (plan.engine)  // its identity covers the model
+FilesByKind small_input_files(const RunPlan& plan) {
+  if (plan.engine)  // the engine's identity covers the model files
     return plan.tokenizer_folder.empty()
                ? FilesByKind()
                : FilesByKind{{"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
@@ -72,15 +72,15 @@ FilesByKind small_files(const RunPlan& plan) {
           {"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
 }
 
-FilesByKind all_files(const RunPlan& plan) {
-  auto kinds = small_files(plan);
+FilesByKind all_input_files(const RunPlan& plan) {
+  auto kinds = small_input_files(plan);
   if (!plan.engine)
     kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
   kinds["dataset"] = dataset_files(plan);
   return kinds;
 }
 
-Json fingerprints_of(const FilesByKind& kinds) {
+Json fingerprint_files(const FilesByKind& kinds) {
   Json inputs = Json::object();
   for (const auto& [kind, files] : kinds) {
     const auto prints = parallel_map(project(files, &Files::value_type::second), file_fingerprint);
@@ -214,7 +214,7 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
   const auto first = same->second;
   const auto second = (same + 1)->second;
   std::string first_id;
-  const auto again = open_corpus(whole);  // to find the ids of the two rows
+  const auto again = open_corpus(whole);  // second pass finds the ids of the two rows
   while (again->next(document) && document.row != second)
     if (document.row == first) first_id = document.source_id;
   bad_input(
@@ -247,19 +247,19 @@ std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids
 }
 
 Json fingerprint_small_inputs(const RunPlan& plan) {
-  return fingerprints_of(small_files(plan));
+  return fingerprint_files(small_input_files(plan));
 }
 
 FileSnapshot snapshot_inputs(const RunPlan& plan) {
   FileSnapshot snapshot;
-  for (const auto& [kind, files] : all_files(plan))
+  for (const auto& [kind, files] : all_input_files(plan))
     for (const auto& [name, path] : files) snapshot.add(path);
   return snapshot;
 }
 
 Manifest manifest_with_fingerprints(const RunPlan& plan) {
   Manifest manifest = plan.manifest;
-  manifest.identity[kInputs] = fingerprints_of(all_files(plan));
+  manifest.identity[kInputs] = fingerprint_files(all_input_files(plan));
   return manifest;
 }
 

@@ -1,5 +1,4 @@
-// The inputs of a run: reads and tokenizes its documents, or takes them from the caller, and
-// fingerprints its files.
+// Inputs of a run: documents that it reads or that the caller passes, and file fingerprints.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +41,7 @@ class ExampleSource {
 
   // Whether ids come from a dataset column, which may contain duplicates.
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
-  // Reads the whole dataset and throws a bad-input error if two rows have the same id. Returns the
-  // number of documents of this shard.
+  // Returns the number of documents of this shard. Two rows with the same id are a bad-input error.
   std::int64_t count_documents_with_unique_ids() const;
   // Runs in the background: checks ids if `checks_ids`, counts examples if `wanted`. Returns 0 if
   // the examples are not counted or the dataset is too large to count.
@@ -54,8 +52,7 @@ class ExampleSource {
   bool read_document();
   // Tokenizes a document. Error messages name its dataset row.
   TextChunks encode(const Document& document) const;
-  // Returns the record of chunk next_chunk_ of document_, or of the whole document, without
-  // `tokens` and `truncated`.
+  // Returns the record of the next chunk, or of the whole document, without tokens and truncated.
   ExampleRecord make_example_record() const;
 
   CorpusOptions options_;
@@ -69,7 +66,7 @@ class ExampleSource {
   bool encoded_ = true;              // chunks_ holds the chunks of document_
   std::vector<Tokenizer::Encoding> chunks_;
   std::size_t next_chunk_ = 0;  // of document_
-  std::int64_t examples_ = 0;   // read or skipped
+  std::int64_t examples_ = 0;   // number of examples read or skipped
   std::int64_t dropped_chunks_ = 0;
 };
 
@@ -82,14 +79,12 @@ FileSnapshot snapshot_inputs(const RunPlan& plan);
 // Returns {"config": {file: fingerprint}, "tokenizer": ...}, without kinds that have no files.
 Json fingerprint_small_inputs(const RunPlan& plan);
 
-// Returns the plan's manifest with fingerprints of its inputs, such as weights and dataset, added
-// to the identity of the run.
+// Returns the manifest with fingerprints of all input files added to the identity of the run.
 Manifest manifest_with_fingerprints(const RunPlan& plan);
 
 // ---- Documents that a caller passes to a CaptureWriter or StatsWriter one after another
 
-// Numbers the documents, checks their ids, and compares them with the documents that earlier
-// writers stored in the part.
+// Numbers documents, checks their ids, and compares them with those that earlier writers stored.
 class DocumentList {
  public:
   // Plan and journal must outlive this object. `journal` is null if the run is already finished.
@@ -98,9 +93,8 @@ class DocumentList {
   std::int64_t documents_stored_before() const { return stored_; }  // by earlier writers
   std::int64_t documents_passed() const { return passed_; }
 
-  // Returns the next document as an example. If an earlier writer stored the document, counts it
-  // and returns nullopt. Throws a bad-input error for invalid ids or token ids, and if a different
-  // document is stored at this index.
+  // Returns the next document as an example; counts it and returns nullopt if an earlier writer
+  // stored it. Invalid ids or another document stored at this index are bad-input errors.
   std::optional<Example> next_to_store(const WriterDocument& document);
   void count_document(const Example& example);
   // Throws a bad-input error if the caller passed fewer documents than earlier writers stored.
@@ -114,7 +108,7 @@ class DocumentList {
   Shard shard_;
   std::int64_t stored_ = 0;
   std::int64_t passed_ = 0;
-  std::unordered_set<std::int64_t> keys_;  // of the passed documents
+  std::unordered_set<std::int64_t> keys_;  // keys of the passed documents
   std::size_t next_segment_ = 0;
   std::vector<ExampleRecord> segment_;  // stored examples of one segment
   std::size_t next_record_ = 0;

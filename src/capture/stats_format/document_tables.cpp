@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/core/error.h"
@@ -21,17 +19,17 @@ std::string key_sums_file(const LayerHead& head) {
 constexpr std::int64_t kGroupRows = 4096;
 
 // Returns the indices of the attention columns that have one value per document.
-std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
+std::vector<std::size_t> per_document_columns(const AttentionStatistics& a) {
   std::vector<std::size_t> places;
   for (std::size_t c = 0; c < a.columns.size(); ++c)
     if (is_per_row_column(a.columns[c])) places.push_back(c);
   return places;
 }
 
-Table document_columns(const Statistics& s) {
+Table empty_document_table(const Statistics& s) {
   Table table = empty_table(
       fmt::format("integer example_id, integer example_key, {}, integer rows", kHeadColumns));
-  for (const auto c : row_columns(s.attention))
+  for (const auto c : per_document_columns(s.attention))
     table.column(s.attention.columns[c], Table::Type::real);
   for (const auto& name : s.attention.document_columns) table.column(name, Table::Type::real);
   return table;
@@ -41,8 +39,8 @@ std::int64_t example_id_of(std::int64_t key) {
   return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
 }
 
-void add_document(Table& table, const Statistics& s, const std::vector<std::size_t>& columns,
-                  const DocumentAttention& document) {
+void add_document_rows(Table& table, const Statistics& s, const std::vector<std::size_t>& columns,
+                       const DocumentAttention& document) {
   const AttentionStatistics& a = s.attention;
   const double* mean = document.mean.data();
   const double* value = document.values.data();
@@ -59,7 +57,7 @@ void add_document(Table& table, const Statistics& s, const std::vector<std::size
     }
 }
 
-Table key_sum_columns() {
+Table empty_key_sum_table() {
   return empty_table("integer example_id, integer example_key, integer position, real col");
 }
 
@@ -85,7 +83,7 @@ class DocumentTableWriter {
   }
 
   ParquetTableWriter file_;
-  Table columns_;  // without rows
+  Table columns_;  // column declarations, no rows
   Table rows_;
 };
 
@@ -133,12 +131,12 @@ class FolderDocumentReader : public DocumentSource {
  public:
   FolderDocumentReader(const std::string& folder, const Statistics& s)
       : statistics_(s),
-        columns_(row_columns(s.attention)),
-        rows_(folder + "/" + stats_layout::kDocumentsFile, document_columns(s)) {
+        columns_(per_document_columns(s.attention)),
+        rows_(folder + "/" + stats_layout::kDocumentsFile, empty_document_table(s)) {
     if (!has_key_sums(s.settings)) return;
     for (const auto& head : s.settings.columns)
       key_sums_.push_back(std::make_unique<DocumentTableReader>(folder + "/" + key_sums_file(head),
-                                                                key_sum_columns()));
+                                                                empty_key_sum_table()));
   }
 
   bool next(DocumentAttention& document) override {
@@ -172,10 +170,10 @@ class FolderDocumentReader : public DocumentSource {
   }
 
  private:
-  // Column indices:
+  // Column indices of attention_documents.parquet; the tables of key sums share kKey.
   static constexpr std::size_t kKey = 1;
-  static constexpr std::size_t kRows = 6;   // tokens of the document
-  static constexpr std::size_t kFirst = 7;  // first statistic
+  static constexpr std::size_t kRows = 6;   // number of tokens of the document
+  static constexpr std::size_t kFirst = 7;  // first of the statistics
 
   const Statistics& statistics_;
   std::vector<std::size_t> columns_;
@@ -187,17 +185,17 @@ class FolderDocumentReader : public DocumentSource {
 
 void write_document_tables(const std::string& folder, const Statistics& s,
                            DocumentSource& documents) {
-  DocumentTableWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
+  DocumentTableWriter table(folder + "/" + stats_layout::kDocumentsFile, empty_document_table(s));
   std::vector<std::unique_ptr<DocumentTableWriter>> key_sums;
   const auto heads = has_key_sums(s.settings) ? s.settings.columns : std::vector<LayerHead>();
   if (!heads.empty()) make_folders(folder + "/" + stats_layout::kColumnsFolder);
   for (const auto& head : heads)
     key_sums.push_back(std::make_unique<DocumentTableWriter>(folder + "/" + key_sums_file(head),
-                                                             key_sum_columns()));
-  const auto columns = row_columns(s.attention);
+                                                             empty_key_sum_table()));
+  const auto columns = per_document_columns(s.attention);
   DocumentAttention document;
   while (documents.next(document)) {
-    add_document(table.rows(), s, columns, document);
+    add_document_rows(table.rows(), s, columns, document);
     table.finish_document_rows();
     for (std::size_t i = 0; i < key_sums.size(); ++i) {
       const auto& sums = document.key_sums[i];

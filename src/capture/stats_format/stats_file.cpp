@@ -8,7 +8,6 @@
 #include "base/core/text.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
-#include "base/io/output_file.h"
 
 namespace qkscope {
 namespace {
@@ -75,8 +74,7 @@ void write_state(const std::string& folder, const Statistics& s) {
       {"settings", statistics_settings_to_json(s.settings)},
       {"configuration", parse_json(s.configuration, "configuration")},
       {"files", to_json(make_file_list(folder))}};
-  write_file(folder + "/" + stats_layout::kStateFile,
-             state.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_json_file(folder + "/" + stats_layout::kStateFile, state);
 }
 
 }  // namespace

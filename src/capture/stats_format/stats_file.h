@@ -43,7 +43,7 @@ inline constexpr char kFormatName[] = "qkscope statistics 1";  // in kSumsFile a
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents);
 
-// Write and read stats.safetensors only.
+// Write and read stats.safetensors without the other files of statistics.
 void write_sums_file(const std::string& path, const Statistics& statistics);
 Statistics read_sums_file(const std::string& path);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/tables/parquet_stream.h"
 #include "capture/stats_format/stats_file.h"
@@ -17,8 +18,8 @@ using Type = Table::Type;
 
 // ---- channels.parquet
 
-void add_channels(Table& table, std::int64_t layer, VectorKind kind, VectorStage stage,
-                  const std::string& set, const HeadMoments& m) {
+void add_channel_rows(Table& table, std::int64_t layer, VectorKind kind, VectorStage stage,
+                      const std::string& set, const HeadMoments& m) {
   const auto n = static_cast<double>(m.n());
   const bool any = m.n() > 0;
   for (std::int64_t head = 0; head < m.heads; ++head)
@@ -36,7 +37,7 @@ void add_channels(Table& table, std::int64_t layer, VectorKind kind, VectorStage
     }
 }
 
-void write_channels(const std::string& path, const Statistics& s) {
+void write_channel_table(const std::string& path, const Statistics& s) {
   ParquetTableWriter file(path);
   for (const auto& [key, layers] : s.moments)
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -45,9 +46,9 @@ void write_channels(const std::string& path, const Statistics& s) {
           "n, real mean, real std, real skew, real excess_kurtosis, real min, real max, real "
           "absmax");
       const auto layer = s.moment_layers[i];
-      add_channels(table, layer, key.first, key.second, "first", layers[i].first);
-      add_channels(table, layer, key.first, key.second, "body", layers[i].body);
-      add_channels(table, layer, key.first, key.second, "all", all_rows(layers[i]));
+      add_channel_rows(table, layer, key.first, key.second, "first", layers[i].first);
+      add_channel_rows(table, layer, key.first, key.second, "body", layers[i].body);
+      add_channel_rows(table, layer, key.first, key.second, "all", all_rows(layers[i]));
       file.append(table);
     }
   file.finish();
@@ -110,14 +111,14 @@ void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, st
 
 // ---- retrieval.parquet
 
-Table retrieval_columns() {
+Table empty_retrieval_table() {
   return empty_table(
       "integer trial, text id, integer tokens, integer needle_begin, integer needle_end, "
       "real greedy_match, boolean counts, integer layer, integer head, real score");
 }
 
 Table retrieval_table(const Statistics& s) {
-  Table table = retrieval_columns();
+  Table table = empty_retrieval_table();
   for (std::size_t i = 0; i < s.retrieval.size(); ++i) {
     const RetrievalTrial& trial = s.retrieval[i];
     for (std::size_t layer = 0; layer < s.layers.size(); ++layer)
@@ -161,7 +162,7 @@ Table distance_table(const Statistics& s) {
           const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
           auto cells = head_column_cells(s, layer, head);
           cells.push_back(bucket_or_null_cell(bucket));
-          // Distances i - j in [low, high) have std::bit_width(i - j) == width.
+          // A band holds the distances from query i to key j with std::bit_width(i - j) == width.
           const auto high = std::int64_t{1} << width;
           for (const auto number : {count_query_rows(a, bucket), width, high / 2, high})
             cells.emplace_back(number);
@@ -174,7 +175,7 @@ Table distance_table(const Statistics& s) {
 
 void write_statistics_tables(const std::string& folder, const Statistics& s,
                              DocumentSource& documents) {
-  if (!s.moments.empty()) write_channels(folder + "/" + stats_layout::kChannelsFile, s);
+  if (!s.moments.empty()) write_channel_table(folder + "/" + stats_layout::kChannelsFile, s);
   if (!s.attention.empty()) {
     attention_table(s).write_parquet(folder + "/" + stats_layout::kAttentionFile);
     write_document_tables(folder, s, documents);
@@ -189,10 +190,8 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder, con
   const auto path = folder + "/" + stats_layout::kRetrievalFile;
   if (!path_exists(path)) return {};
   const auto heads = s.layers.size() * as_index(s.heads);
-  std::vector<std::string> names;
-  const Table expected = retrieval_columns();
-  for (const auto& column : expected.columns()) names.push_back(column.name);
-  const Table table = read_parquet_table(path, names);
+  const Table expected = empty_retrieval_table();
+  const Table table = read_parquet_table(path, project(expected.columns(), &Table::Column::name));
   const auto& columns = table.columns();
   for (std::size_t i = 0; i < columns.size(); ++i)
     if (columns[i].type != expected.columns()[i].type)

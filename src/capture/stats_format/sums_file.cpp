@@ -37,9 +37,9 @@ auto& row_set_moments(Layer& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// Visits the moment tensors of one kind and stage in file order. Calls rows(name, set) with the row
-// count of a MomentSet and visit(name, shape, values) for each tensor; values(layer) returns the
-// slice of one layer.
+// Visits the moment tensors of one kind and stage in file order. Calls rows(name, set) for the row
+// count of each set and visit(name, shape, values) for each tensor; values(layer) is the slice of a
+// layer.
 template <typename Layers, typename Rows, typename Visit>
 void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
   const auto count = std::ssize(layers);
@@ -64,7 +64,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
     visit_field("min", &HeadMoments::min, per_channel);
     visit_field("max", &HeadMoments::max, per_channel);
     visit_field("norm_max", &HeadMoments::norm_max, per_head);
-    if (any.pairs > 0 && key.second == VectorStage::pre)  // post may hold copies of pre
+    if (any.pairs > 0 && key.second == VectorStage::pre)  // `post` may copy `pre`
       visit_field("pair_abs", &HeadMoments::pair_abs, {count, any.heads, any.pairs});
   }
   const BucketMoments& any = layers.front().buckets;
@@ -299,14 +299,11 @@ class SumsReader {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)
         bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
-    const auto exact = sum_document_positions(s.lengths, s.settings.first, s.settings.bucket_size,
-                                              s.settings.buckets);
-    s.positions = {exact.first.to_position_sums(), exact.body.to_position_sums()};
-    for (const auto& bucket : exact.buckets)
-      s.bucket_positions.push_back(bucket.to_position_sums());
-    for (const auto set : kSets) check_rows(s, set, fmt::format("positions.{}.n", set_name(set)));
+    update_position_sums(s);
+    for (const auto set : kSets)
+      check_row_count(s, set, fmt::format("positions.{}.n", set_name(set)));
   }
-  void check_rows(const Statistics& s, RowSet set, const std::string& name) const {
+  void check_row_count(const Statistics& s, RowSet set, const std::string& name) const {
     const auto found = *tensor_data<std::int64_t>(name, Shape{1});
     const auto expected = s.positions[static_cast<std::size_t>(set)].n;
     if (found != expected)
@@ -319,7 +316,7 @@ class SumsReader {
     const auto& tensors = file_.header().tensors;
     const auto stored = tensors.find(prefix + "body.pair_abs");
     const bool has_pairs = stored != tensors.end() && !stored->second.shape.empty();
-    const auto pairs = has_pairs ? stored->second.shape.back() : 0;  // rotary, equal in all layers
+    const auto pairs = has_pairs ? stored->second.shape.back() : 0;  // the same in all layers
     std::vector<LayerMoments> layers;
     for (const auto layer : s.moment_layers) {
       if (std::ranges::find(s.layers, layer) == s.layers.end())
@@ -332,7 +329,7 @@ class SumsReader {
         row_set_moments(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
     if (layers.empty()) return;
-    const auto check = [&](const std::string& name, RowSet set) { check_rows(s, set, name); };
+    const auto check = [&](const std::string& name, RowSet set) { check_row_count(s, set, name); };
     visit_moments(layers, key, check,
                   [&](const std::string& name, const Shape& shape, const auto& values) {
                     using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
@@ -352,7 +349,7 @@ class SumsReader {
   void read_attention(Statistics& s) const {
     AttentionStatistics& a = s.attention;
     auto names = column_names(s.settings);
-    if (a.columns.size() + 1 == names.size()) names.pop_back();  // older: no sink_above_half
+    if (a.columns.size() + 1 == names.size()) names.pop_back();  // older files lack sink_above_half
     if (a.columns != names)
       bad_input(
           "{}: its columns of attention are not those of its settings; the file is of "

@@ -9,7 +9,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kMostFloats = std::int64_t{1} << 24;  // limit of the pattern buffer
+constexpr std::int64_t kMostFloats = std::int64_t{1} << 24;  // largest size of the pattern buffer
 
 }  // namespace
 
@@ -71,7 +71,7 @@ MeanQkArea::MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_
   begin_ = rope->begin;
   const auto frequencies = rope_frequencies(*rope, max_length);
   const double factor = static_cast<double>(frequencies.attention_factor) *
-                        static_cast<double>(frequencies.attention_factor);  // applies to q and k
+                        static_cast<double>(frequencies.attention_factor);  // of q and of k
   for (std::int64_t distance = 0; distance < kPositions; ++distance)
     for (const auto inverse : frequencies.inverse) {
       const double angle =
@@ -96,7 +96,7 @@ double MeanQkArea::compute(std::span<const double> query, std::span<const double
   double still = 0;
   for (std::size_t c = 0; c < query.size(); ++c)
     if (c < as_index(begin_) || c >= as_index(begin_ + rotary_)) still += query[c] * key[c];
-  std::vector<double> scores(as_index(kPositions));  // by distance
+  std::vector<double> scores(as_index(kPositions));  // score by distance
   for (std::size_t distance = 0; distance < scores.size(); ++distance) {
     double score = still;
     for (std::size_t i = 0; i < half; ++i)
@@ -109,7 +109,7 @@ double MeanQkArea::compute(std::span<const double> query, std::span<const double
   for (std::size_t distance = 0; distance < scores.size(); ++distance) {
     const double weight = std::exp(scores[distance] - highest);
     sum += weight;
-    area += weight * static_cast<double>(distance + 1);  // counts in all later cumulative sums
+    area += weight * static_cast<double>(distance + 1);  // part of distance + 1 cumulative sums
   }
   return area / sum / static_cast<double>(kPositions);
 }

@@ -18,7 +18,7 @@ std::size_t head_kind_index(HookPoint point) {
 
 ExternalEngineObserver::ExternalEngineObserver(const EngineModel& model)
     : model_{.checkpoint = {}, .config = model.config, .weights = {}}, d_value_(model.d_value) {
-  model_.config.d_model = 1;  // the backend computes no residual stream
+  model_.config.d_model = 1;  // smallest: there is no residual stream
   model_.weights.layers.resize(as_index(model.config.n_layers));
   backend_ = make_backend(model_, {.device = {}, .dtype = DType::f32});
 }

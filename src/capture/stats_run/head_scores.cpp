@@ -28,8 +28,8 @@ namespace {
 using Texts = std::vector<std::vector<std::int32_t>>;
 using Measure = HeadScoreOptions::Measure;
 
-constexpr std::int64_t kBatchRows = 4096;         // texts run together up to so many tokens
-constexpr std::int64_t kPatternBytes = 64 << 20;  // attention rows of a layer in memory at a time
+constexpr std::int64_t kBatchRows = 4096;         // tokens of texts that run in one batch
+constexpr std::int64_t kPatternBytes = 64 << 20;  // attention rows of a layer kept in memory
 constexpr const char* kPatterns[] = {"previous_token_head", "duplicate_token_head",
                                      "induction_head"};
 constexpr const char* kNearColumns[] = {"sink_0", "sink_4", "self", "prev", "dup", "ind", "top1"};
@@ -43,7 +43,7 @@ void check_texts_to_score(const Texts& texts) {
 }
 
 // Attention sums over a text are finite for every head unless an activation is NaN or infinite.
-void check_finite(double sum, std::int64_t layer, std::int64_t head) {
+void check_attention_finite(double sum, std::int64_t layer, std::int64_t head) {
   if (!std::isfinite(sum))
     bad_input(
         "scores of heads: the attention of layer {}, head {} holds NaN or infinity: the weights or "
@@ -61,7 +61,7 @@ StatisticsSettings settings_of_score_run(const Texts& texts, const HeadScoreOpti
   return settings;
 }
 
-// A native model or the model of an external engine.
+// A model whose heads are scored: native, or run by an external engine.
 struct ScoredModel {
   const ModelConfig& config;
   std::string name;
@@ -69,10 +69,10 @@ struct ScoredModel {
   std::function<void(const Batch& batch, LayerStatistics& statistics)> run;
 };
 
-// A table column: the mean over texts of a sum in HeadSums, or the mean over rows.
+// A table column: a sum of HeadSums, divided by the number of texts or of query rows.
 struct HeadColumn {
   std::string name;
-  std::size_t index;  // of the sum, in document_column_names() or column_names()
+  std::size_t index;  // index in document_column_names() or column_names()
   bool over_texts;
 };
 
@@ -169,8 +169,8 @@ std::vector<HeadColumn> head_columns(const StatisticsSettings& settings,
   return columns;
 }
 
-Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options,
-                 const HeadSums& sums) {
+Table make_head_score_table(const ScoredModel& model, const Texts& texts,
+                            const HeadScoreOptions& options, const HeadSums& sums) {
   const auto columns = head_columns(settings_of_score_run(texts, options), options);
   const auto& config = model.config;
   const std::int64_t text_count = std::ssize(texts);
@@ -193,7 +193,7 @@ Table head_table(const ScoredModel& model, const Texts& texts, const HeadScoreOp
                                         rope,  attention, text_count, tokens};
       for (const auto& column : columns) {
         const auto sum = sums.sum(layer, head, column);
-        if (!column.over_texts) check_finite(sum, layer, head);
+        if (!column.over_texts) check_attention_finite(sum, layer, head);
         cells.emplace_back(sum / to_double(column.over_texts ? text_count : tokens));
       }
       table.add(std::move(cells));
@@ -269,7 +269,7 @@ class PatternReader : public Observer {
 
  private:
   RowConsumer take_;
-  std::vector<std::int64_t> rows_;  // of the block
+  std::vector<std::int64_t> rows_;  // query rows of the current block
 };
 
 Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options) {
@@ -288,7 +288,7 @@ Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreO
       sums.add_texts(model, std::span(texts).subspan(begin, end - begin));
       if (options.on_batch) options.on_batch(static_cast<std::int64_t>(end));
     }
-    return head_table(model, texts, options, sums);
+    return make_head_score_table(model, texts, options, sums);
   });
 }
 
@@ -412,8 +412,8 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
     std::vector<double> scores;
     for (const auto& of_head : sums) {
       const auto index = std::ssize(scores);
-      check_finite(of_head.all + of_head.difference, index / config.n_heads,
-                   index % config.n_heads);
+      check_attention_finite(of_head.all + of_head.difference, index / config.n_heads,
+                             index % config.n_heads);
       scores.push_back(of_head.score(options.measure));
     }
     return scores;

@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kMostRows = 64;  // tokens of an answer
+constexpr std::int64_t kMostRows = 64;  // tokens of the longest answer
 
 struct Trial {
   std::string id;

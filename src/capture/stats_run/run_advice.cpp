@@ -6,12 +6,12 @@
 #include <fmt/format.h>
 
 #include "base/core/numbers.h"
+#include "base/core/text.h"
 #include "base/io/json.h"
 #include "capture/stats_run/stats_plan.h"
 #include "qkscope/error.h"
 #include "qkscope/experimental/bench.h"
 #include "qkscope/experimental/store.h"
-#include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
 
@@ -22,7 +22,7 @@ namespace {
 struct PlannedWork {
   const RunPlan& plan;
   std::int64_t longest;  // tokens of the longest text
-  double flop;           // of the whole run
+  double flop;           // floating-point operations of the whole run
 };
 
 // Analyses warn about heads with fewer rows (queries plus keys) per dimension than this.
@@ -51,13 +51,12 @@ BenchBatch choose_timed_batch(const PlannedWork& work) {
           .tokens = tokens};
 }
 
-// Returns advice if there are too few rows: a larger base_rate, or more texts.
-std::string base_rate_advice(const SamplerOptions& sampler, double rows, double needed) {
+// Returns advice on how to get `needed` rows: a larger base_rate, or more texts.
+std::string suggest_more_rows(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
   const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));
   if (rate > to_double(sampler.min_bucket_size))
-    return fmt::format(
-        "no capture.sampler.base_rate gives so many from these texts; take more or longer texts");
+    return "no capture.sampler.base_rate gives so many from these texts; take more or longer texts";
   return fmt::format("capture.sampler.base_rate {:g} instead of {:g} gives about as many", rate,
                      sampler.base_rate);
 }
@@ -102,9 +101,7 @@ std::vector<std::string> length_warnings(const PlannedWork& work) {
       "tokenizer.max_length {} is above the context of the model, {} positions; the longest text "
       "has {} tokens. Vectors behind the context are of positions that the model was not trained "
       "on: set tokenizer.max_length to {}",
-      format_count(static_cast<std::uint64_t>(length)),
-      format_count(static_cast<std::uint64_t>(context)),
-      format_count(static_cast<std::uint64_t>(work.longest)), context)};
+      format_count(length), format_count(context), format_count(work.longest), context)};
 }
 
 // Returns warnings about the position sampler and about too few rows for the analyses. `rows`: mean
@@ -132,7 +129,7 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
   const auto advice =
       2 * tokens < needed
           ? std::string("even every position would be too few: take more or longer texts")
-          : base_rate_advice(sampler, both, needed);
+          : suggest_more_rows(sampler, both, needed);
   warnings.push_back(fmt::format(
       "rows are few for the analyses: about {:.0f} queries and keys per head in {} dimensions, and "
       "{:.0f} are needed ({:g} per dimension). {}",

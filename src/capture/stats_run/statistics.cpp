@@ -1,5 +1,4 @@
-// Implements the functions of qkscope/statistics.h that run and merge statistics, and StatsWriter
-// (qkscope/experimental/engine.h).
+// Runs and merges statistics (qkscope/statistics.h) and implements StatsWriter (engine.h).
 #include "qkscope/statistics.h"
 
 #include <functional>
@@ -25,7 +24,7 @@
 namespace qkscope {
 namespace {
 
-// Reads the documents of several folders in sequence.
+// Reads the attention of the documents in several folders of statistics, one after another.
 class MergedDocumentReader : public DocumentSource {
  public:
   MergedDocumentReader(const std::vector<std::string>& folders, const Statistics& statistics)

@@ -101,7 +101,7 @@ std::vector<T> parse_name_list(YamlSection& section, const std::string& key,
   return values;
 }
 
-// Reads the paths of exports. Throws if a path is given but not needed, or needed but not given.
+// Reads the paths of FP8 scales and q-filters. A missing or superfluous path is a bad-input error.
 void read_exports(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");
@@ -158,7 +158,7 @@ void select_statistics_groups(StatisticsSettings& settings,
   }
 }
 
-StatisticsSettings read_stats(YamlSection section) {
+StatisticsSettings read_statistics_settings(YamlSection section) {
   StatisticsSettings settings;
   if (const auto groups = read_names(section, "groups", "a list of A, B and C"); !groups.empty())
     select_statistics_groups(settings, groups);
@@ -211,7 +211,7 @@ StatsConfig read_stats_config(const YamlDocument& document) {
   StatsConfig config;
   config.run = read_capture_config(document);
   YamlSection root(document, document.root, "");
-  config.stats = read_stats(root.section("stats"));
+  config.stats = read_statistics_settings(root.section("stats"));
   // Capture settings do not affect statistics, so they must not be part of the run's identity.
   config.run.capture = {};
   config.run.command = "stats";

@@ -33,7 +33,7 @@ constexpr std::uint64_t kMagic = 0x3154415453535151;  // "QQSSTAT1"
 template <typename T>
 constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// StateWriter and StateReader visit the same list of fields, defined by visit().
+// StateWriter and StateReader process the same fields in the order of archive_value().
 class StateWriter {
  public:
   explicit StateWriter(const std::string& path) : file_(path) { (*this)(kMagic); }
@@ -132,7 +132,7 @@ class StateReader {
   [[noreturn]] void throw_damaged_file() const {
     bad_input("{}: is damaged; start again with --overwrite", file_.path());
   }
-  // Reads the length of a list. Throws a bad-input error if its elements exceed the file.
+  // Reads the length of a list. A length beyond the rest of the file is a bad-input error.
   std::size_t read_list_length(std::size_t bytes) {
     const auto number = bytes_.read<std::uint64_t>();
     if (number > bytes_.bytes_left() / bytes) throw_damaged_file();
@@ -143,7 +143,7 @@ class StateReader {
   ByteReader bytes_;
 };
 
-// Visits the fields of a struct in file order.
+// Reads or writes the given fields of a struct in this order.
 template <typename Archive, typename... Fields>
 void archive_fields(Archive& archive, Fields&... values) {
   (archive_value(archive, values), ...);
@@ -210,10 +210,10 @@ class PartDocumentReader : public DocumentSource {
   }
 
  private:
-  // Position in one part.
+  // Read position in the documents of one part.
   struct DocumentCursor {
     const Journal* journal;
-    std::size_t next = 0;  // segment after `file`
+    std::size_t next = 0;  // index of the segment after `file`
     std::optional<DocumentFileReader> file = {};
   };
 

@@ -15,9 +15,9 @@ constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, unit of the fixed-
 
 }  // namespace
 
-class StatsPass::Moments : public MomentConsumer {
+class StatsPass::MomentAccumulator : public MomentConsumer {
  public:
-  Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
+  MomentAccumulator(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
       : pass_(pass), index_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
     const auto& layers = pass.plan_.statistics.moment_layers;
     const auto at = std::ranges::lower_bound(layers, layer) - layers.begin();
@@ -76,18 +76,18 @@ class StatsPass::Moments : public MomentConsumer {
   }
 
   StatsPass& pass_;
-  std::size_t index_;  // in pass_.moments_
+  std::size_t index_;  // index in pass_.moments_
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
   LayerMoments* sums_;
   MomentRequest request_;
-  std::size_t next_ = 0;  // document of the batch
+  std::size_t next_ = 0;  // index of the next document in the batch
 };
 
-class StatsPass::Attention : public AttentionConsumer {
+class StatsPass::AttentionAccumulator : public AttentionConsumer {
  public:
-  Attention(StatsPass& pass, std::int64_t layer_index)
+  AttentionAccumulator(StatsPass& pass, std::int64_t layer_index)
       : pass_(pass), layer_index_(layer_index), request_(pass.attention_request_) {
     const auto& plan = pass.plan_;
     request_.layer = plan.statistics.layers[as_index(layer_index)];
@@ -178,11 +178,11 @@ class StatsPass::Attention : public AttentionConsumer {
       a.document_sum[as_index(cell) * count + c] += values[c];
       a.document_sum_square[as_index(cell) * count + c] += values[c] * values[c];
     }
-    if (!keys.empty()) add_keys(cell, document, head, keys);
+    if (!keys.empty()) add_key_sums(cell, document, head, keys);
   }
 
-  void add_keys(std::int64_t cell, std::int64_t document, std::int64_t head,
-                std::span<const double> keys) const {
+  void add_key_sums(std::int64_t cell, std::int64_t document, std::int64_t head,
+                    std::span<const double> keys) const {
     auto& a = pass_.state_.statistics.attention;
     const auto& request = pass_.attention_request_;
     const auto length = std::ssize(keys);
@@ -200,7 +200,7 @@ class StatsPass::Attention : public AttentionConsumer {
   }
 
   StatsPass& pass_;
-  std::int64_t layer_index_;  // in Statistics::layers
+  std::int64_t layer_index_;  // index in Statistics::layers
   AttentionRequest request_;
 };
 
@@ -209,7 +209,7 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
     for (const auto stage : {VectorStage::pre, VectorStage::post})
       for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
         if (plan.accumulates_moments(kind, stage, layer))
-          moments_.push_back(std::make_unique<Moments>(*this, kind, stage, layer));
+          moments_.push_back(std::make_unique<MomentAccumulator>(*this, kind, stage, layer));
   const auto& settings = plan.config.stats;
   attention_request_ = {.layout = attention_column_layout(settings),
                         .bucket_size = settings.bucket_size,
@@ -218,7 +218,7 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
                         .kept = settings.keep,
                         .sample = {settings.all_keys_rows, settings.seed}};
   for (std::int64_t i = 0; i < std::ssize(plan.statistics.layers); ++i)
-    attention_.push_back(std::make_unique<Attention>(*this, i));
+    attention_.push_back(std::make_unique<AttentionAccumulator>(*this, i));
   if (computes_mean_qk_area(settings))
     for (const auto layer : plan.statistics.layers)
       areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
@@ -283,7 +283,7 @@ void StatsPass::begin_batch(const PreparedBatch& prepared) {
 
 std::vector<DocumentRecord> StatsPass::finish_batch() {
   if (!wants_attention()) return std::move(documents_);
-  auto& a = state_.statistics.attention;  // counts that all heads share
+  auto& a = state_.statistics.attention;  // row counts are the same for all heads
   for (const auto& document : documents_) {
     const auto length = document.attention.tokens;
     ++a.documents;

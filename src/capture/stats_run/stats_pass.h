@@ -1,5 +1,4 @@
-// The accumulated sums of a run of statistics, their file format, and the forward passes that add
-// to them.
+// Sums of a run of statistics, their file format, and the forward passes that add to them.
 #pragma once
 
 #include <array>
@@ -30,7 +29,7 @@ struct StatsRunState {
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 
-// Writes the file atomically, with a checksum.
+// Writes the sums of a run to a file atomically, with a checksum.
 void save_stats_state(const std::string& path, const StatsRunState& state);
 // Reads a file written by save_stats_state(). Throws a bad-input error if the file is damaged.
 StatsRunState load_stats_state(const std::string& path);
@@ -85,7 +84,7 @@ class MeanQkArea {
   // Vectors are not rotated in a layer without RoPE.
   MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
-  // query and key: shape (d), before RoPE.
+  // query and key: mean vectors before RoPE, shape (d).
   double compute(std::span<const double> query, std::span<const double> key) const;
 
  private:
@@ -108,7 +107,7 @@ struct ExactKeyCounts {
   std::vector<std::vector<double>> heads;
 };
 
-// In the order of VectorKind.
+// Activation buffers of queries, keys and values, in the order of VectorKind.
 inline constexpr std::array kVectorBuffers = {ActivationBuffer::q, ActivationBuffer::k,
                                               ActivationBuffer::v};
 
@@ -128,13 +127,12 @@ class StatsPass : public LayerStatistics {
   // Runs the forward pass of a batch with statistics, on a backend or an ExternalEngineObserver.
   using RunWithStatistics = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
 
-  // Runs a batch and adds it to the state. Returns the attention statistics of each document, for
-  // near keys and for all keys.
+  // Runs a batch and adds it to the state. Returns the attention statistics of each document.
   std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
                                         const RunWithStatistics& run);
 
-  // Called before and after a forward pass that a capture shares with these statistics. The batch
-  // must outlive finish_batch().
+  // Begin and end a forward pass that a capture shares with these statistics. The batch must
+  // outlive finish_batch().
   void begin_batch(const PreparedBatch& prepared);
   std::vector<DocumentRecord> finish_batch();
 
@@ -152,8 +150,8 @@ class StatsPass : public LayerStatistics {
   void after_attention(Backend& backend, std::int64_t layer) override;
 
  private:
-  class Moments;    // group A of one kind, stage and layer
-  class Attention;  // groups B and C of one layer
+  class MomentAccumulator;     // moments (group A) of one kind, stage and layer
+  class AttentionAccumulator;  // attention statistics (groups B and C) of one layer
 
   void add_moments(VectorStage stage, std::int64_t layer);
   std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
@@ -169,8 +167,8 @@ class StatsPass : public LayerStatistics {
   Backend* backend_ = nullptr;  // runs the current batch
   const PreparedBatch* prepared_ = nullptr;
   BatchStatistics* buffered_ = nullptr;  // when set, statistics go here instead of the state
-  std::vector<std::unique_ptr<Moments>> moments_;
-  std::vector<std::unique_ptr<Attention>> attention_;  // (layers)
+  std::vector<std::unique_ptr<MomentAccumulator>> moments_;
+  std::vector<std::unique_ptr<AttentionAccumulator>> attention_;  // (layers)
   AttentionRequest attention_request_;
   std::vector<MeanQkArea> areas_;  // (layers); empty if the settings do not ask for it
   // Mean queries and keys before RoPE of each document in the batch, for the current layer.
@@ -195,7 +193,7 @@ class ExternalEngineObserver : public Observer {
  private:
   using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
 
-  // Width of the vectors that the engine passes.
+  // Width of the queries (0), keys (1) or values (2) that the engine passes.
   std::int64_t vector_width(std::size_t kind) const {
     return kind == 2 ? d_value_ : model_.config.d_head;
   }

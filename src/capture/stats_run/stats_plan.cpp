@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kFilters[] = "q_filters";
 
-// Returns the key scale of a layer. Tensor names may have any prefix before "layers".
+// Returns the FP8 key scale of a layer. Tensor names may have any prefix before "layers".
 ConstTensorView find_key_scale(const SafetensorsFile& file, std::int64_t layer) {
   const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
   for (const auto& [name, tensor] : file.header().tensors)
@@ -38,7 +38,7 @@ bool is_selected(const std::vector<T>& list, T value) {  // an empty list means 
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
-void check_settings(const StatisticsSettings& settings, const ModelConfig& model) {
+void check_statistics_settings(const StatisticsSettings& settings, const ModelConfig& model) {
   require_equal_heads(model, "statistics");
   if (settings.layers)
     for (const auto layer : *settings.layers)
@@ -104,7 +104,7 @@ void describe_layers(Statistics& statistics, const RunPlan& run) {
 }
 
 // Returns statistics with all descriptive fields set, but no sums.
-Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
+Statistics make_empty_statistics(const StatsConfig& config, const RunPlan& run) {
   Statistics statistics;
   statistics.metadata = run.manifest.metadata;
   statistics.metadata.erase(metadata::kStage);
@@ -128,7 +128,7 @@ Statistics describe_statistics(const StatsConfig& config, const RunPlan& run) {
   return statistics;
 }
 
-void add_moments(StatsRunPlan& plan) {
+void add_empty_moments(StatsRunPlan& plan) {
   auto& statistics = plan.statistics;
   const auto& asked = plan.config.stats.layers;
   for (const auto layer : statistics.layers)
@@ -153,7 +153,7 @@ void add_moments(StatsRunPlan& plan) {
     }
 }
 
-// Replaces the section "capture" of a configuration with the statistics settings.
+// Replaces the sections "capture" and "output" of a configuration by the statistics settings.
 Json replace_capture_by_settings(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
@@ -208,7 +208,7 @@ void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRu
       dry.moments_flop += d * (d + 1) * to_double(moments.body.heads) * to_double(length);
 }
 
-// Returns scales of shape (layers, key heads); a scale per tensor is repeated for every head.
+// Returns key scales, shape (layers, key heads); a scale per tensor is repeated for every head.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(export_file_path(path, kKeyScalesFile));
   std::vector<float> scales;
@@ -227,7 +227,7 @@ std::vector<float> read_key_scales(const std::string& path, const ModelConfig& m
   return scales;
 }
 
-// Returns filters of shape (layers, key heads, d).
+// Returns the q-filter of each key head, shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
   const SafetensorsFile file(export_file_path(path, kKeyFiltersFile));
   if (!file.header().tensors.contains(kFilters))
@@ -293,7 +293,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   plan.config = config;
   plan.run = make_run_plan(config.run, compute, std::move(engine));
   auto& settings = plan.config.stats;
-  check_settings(settings, plan.run.model);
+  check_statistics_settings(settings, plan.run.model);
   settings = with_bucket_size(config);
   auto d_value = plan.run.model.d_value();
   if (plan.run.engine) {  // provides q and k after RoPE only and runs no retrieval trials
@@ -310,8 +310,8 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   auto& manifest = plan.run.manifest;
   manifest.identity = replace_capture_by_settings(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));
-  plan.statistics = describe_statistics(plan.config, plan.run);
-  if (settings.moments) add_moments(plan);
+  plan.statistics = make_empty_statistics(plan.config, plan.run);
+  if (settings.moments) add_empty_moments(plan);
   if (!settings.fp8_scales.empty())
     plan.key_scales = read_key_scales(settings.fp8_scales, plan.run.model);
   if (!settings.q_filters.empty())

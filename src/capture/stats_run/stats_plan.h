@@ -21,14 +21,14 @@ StatsConfig read_stats_config(const YamlDocument& document);
 
 // Implementation of StatsPlan (qkscope/statistics.h).
 struct StatsRunPlan {
-  StatsConfig config;              // stats.bucket_size is set
+  StatsConfig config;              // with stats.bucket_size filled in
   RunPlan run;                     // texts, model and device; its head groups are unused
   Statistics statistics;           // zero documents, but shapes, layers, RoPE and metadata
   std::vector<float> key_scales;   // (model layers, key heads) of stats.fp8_scales, or empty
   std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
   bool accumulates_attention() const { return config.stats.near_keys; }
-  // Whether to accumulate these moments; false after RoPE if they equal the moments before RoPE.
+  // Whether moments are accumulated; false after RoPE if they equal the moments before RoPE.
   bool accumulates_moments(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
@@ -54,7 +54,7 @@ std::string export_file_path(const std::string& path, const char* name);
 
 // One decoding step of an answer.
 struct NeedleDecodingStep {
-  std::span<const std::int32_t> tokens;  // of the text
+  std::span<const std::int32_t> tokens;  // token ids of the text
   std::int64_t needle_begin = 0;
   std::int64_t needle_end = 0;
   std::int32_t answer = 0;  // the token that the row predicts

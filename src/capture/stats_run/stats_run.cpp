@@ -111,7 +111,7 @@ class CaptureStatistics : public SharedPassStatistics {
   Shard shard_;
   Journal& journal_;
   StatsPartWriter part_;
-  Backend* backend_ = nullptr;  // of the capture
+  Backend* backend_ = nullptr;  // backend that runs the capture
   std::optional<StatsPass> pass_;
 };
 
@@ -146,8 +146,7 @@ class StatisticsRun {
     auto counting = source.start_counting_examples(
         part.has_no_segments() && source.has_dataset_ids(), shows_progress());
     if (!part.has_no_segments()) {
-      log::info("continuing after {} documents",
-                format_count(static_cast<std::uint64_t>(journal.examples())));
+      log::info("continuing after {} documents", format_count(journal.examples()));
       for_each_example({journal},
                        [&](const ExampleRecord& example) { source.skip_stored_example(example); });
     }

@@ -33,10 +33,10 @@ class StatsPartWriter {
 
   // Adds the examples of a batch. state() must already include the sums of this batch.
   void add_batch(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
-  // Stores everything so far on disk.
+  // Writes all examples and sums added so far to disk as a new segment.
   void flush();
 
-  std::int64_t examples() const { return done_.examples; }  // including resumed ones
+  std::int64_t examples() const { return done_.examples; }  // with those of earlier processes
   std::int64_t tokens() const { return done_.tokens; }
 
  private:
@@ -44,7 +44,7 @@ class StatsPartWriter {
   StatsRunState state_;
   std::vector<ExampleRecord> examples_;    // since the last segment
   std::vector<DocumentRecord> documents_;  // since the last segment
-  JournalEntry done_;                      // counts of the part
+  JournalEntry done_;                      // totals of the part
   Clock::time_point saved_ = Clock::now();
 };
 

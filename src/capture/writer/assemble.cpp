@@ -32,7 +32,7 @@ constexpr std::size_t kReservedFiles = 16;  // reserve for folders, the log and 
 constexpr std::int64_t kBackgroundRowGroupBytes = std::int64_t{4} << 30;
 constexpr std::int64_t kBackgroundMetadataBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
-constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // uncompressed pages
+constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // bytes of uncompressed pages
 
 std::size_t usable_file_descriptors() {
   const auto left = available_file_descriptors();
@@ -40,13 +40,13 @@ std::size_t usable_file_descriptors() {
 }
 
 // Divides the file descriptors of this process between writers and segments.
-struct FileBudget {
+struct FileDescriptorBudget {
   std::size_t threads = 1;   // concurrent writers, with kMaxHeadsPerJob files each
-  std::size_t segments = 1;  // kept open for all writers
+  std::size_t segments = 1;  // segments kept open for all writers
 
-  FileBudget() {
+  FileDescriptorBudget() {
     const auto room = usable_file_descriptors();
-    // A thread may still use two segments that other threads have evicted from the cache.
+    // A thread may also use two segments that other threads have evicted from the cache.
     constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
@@ -83,8 +83,8 @@ class CaptureAssembler::HeadFiles {
       : manifest_(&manifest), group_(group), heads_(heads), bucket_(manifest.sampler) {}
 
   std::size_t heads() const { return heads_.count; }
-  std::int64_t rows() const { return rows_; }             // per head
-  const BucketCounts& counts() const { return counts_; }  // summed over the heads
+  std::int64_t rows() const { return rows_; }             // rows appended per head
+  const BucketCounts& counts() const { return counts_; }  // rows by bucket, over all heads
 
   // Appends the rows of all parts; the first call creates the files. A single growing part may be
   // passed repeatedly: each call appends only the segments that are new since the last call.
@@ -155,7 +155,7 @@ class CaptureAssembler::HeadFiles {
   HeadRange heads_;
   PositionBuckets bucket_;
   std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads), empty before create()
-  std::size_t segments_ = 0;                          // appended so far
+  std::size_t segments_ = 0;                          // segments appended so far
   std::int64_t rows_ = 0;
   BucketCounts counts_;
 };
@@ -165,8 +165,8 @@ CaptureAssembler::CaptureAssembler(const DataRoot& root, std::vector<Journal> pa
   for (const auto& part : parts_) verified_.push_back({&part});
   const auto& manifest = parts_.front().manifest();
   // Small jobs balance the load of the threads; large jobs read each segment fewer times.
-  const auto most =
-      std::clamp<std::size_t>(count_heads(manifest) / FileBudget().threads / 8, 1, kMaxHeadsPerJob);
+  const auto most = std::clamp<std::size_t>(
+      count_heads(manifest) / FileDescriptorBudget().threads / 8, 1, kMaxHeadsPerJob);
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
     const auto heads = manifest.groups[group].heads.size();
     for (std::size_t first = 0; first < heads; first += most)
@@ -209,7 +209,7 @@ void CaptureAssembler::announce_segment(const JournalEntry& entry) {
   more_.notify_one();
 }
 
-// New threads inherit the low priority, so that threads that feed the device run first.
+// Runs at low priority, which new threads inherit, so that threads that feed the device run first.
 void CaptureAssembler::run_background_assembly() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
@@ -275,7 +275,7 @@ void CaptureAssembler::finish(bool quiet) {
   CaptureSummary summary;
   for (const auto& part : parts_) summary.non_finite += part.non_finite_rows();
   {
-    const FileBudget open;
+    const FileDescriptorBudget open;
     SegmentCache segments(parts_, open.segments);
     summary.buckets = write_heads(segments, open.threads, quiet);
     ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile, manifest.row_group_size);
@@ -286,11 +286,10 @@ void CaptureAssembler::finish(bool quiet) {
   summary.files = make_file_list(folder_);
   log_step("all files are listed");
   write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
-  write_file(folder_ + "/" + layout::kStateFile,
-             capture_state_json(manifest, summary).dump(2) + "\n");
+  write_json_file(folder_ + "/" + layout::kStateFile, capture_state_json(manifest, summary));
 }
 
-// Starts with the last jobs, which background work did not reach and which therefore take longest.
+// Writes all head files, last jobs first: background work did not reach them, so they take longest.
 BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
                                            bool quiet) {
   Progress progress({.what = "files",
@@ -340,7 +339,7 @@ void CapturePart::close(bool all) {
 
 PartRunResult CapturePart::finish() {
   writer_.reset();
-  if (session_.is_open()) assembler_.reset();  // the part is incomplete
+  if (session_.is_open()) assembler_.reset();  // incomplete part: drop its files
   return session_.finish([this](const DataRoot& root, std::vector<Journal> parts) {
     const auto assembler = assembler_ ? std::move(assembler_)
                                       : std::make_unique<CaptureAssembler>(root, std::move(parts));

@@ -48,17 +48,17 @@ class CaptureAssembler {
 
   DataRoot root_;
   std::string folder_;          // root_.final_folder()
-  std::vector<Journal> parts_;  // with the segments converted or being converted
+  std::vector<Journal> parts_;  // lists the segments converted so far
   std::vector<PartVerification> verified_;
   std::vector<HeadFiles> jobs_;
   bool folder_made_ = false;
 
-  std::size_t background_jobs_ = 0;        // number of leading jobs that work ahead
-  std::int64_t background_row_limit_ = 0;  // limit per head
+  std::size_t background_jobs_ = 0;        // leading jobs that run in the background
+  std::int64_t background_row_limit_ = 0;  // rows per head
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<JournalEntry> waiting_;  // waiting segments
-  std::atomic<bool> ending_ = false;  // tells the work ahead to stop
+  std::deque<JournalEntry> waiting_;  // segments not converted yet
+  std::atomic<bool> ending_ = false;  // tells background assembly to stop
   std::future<void> ahead_;
 };
 
@@ -84,7 +84,7 @@ class CapturePart {
 
  private:
   bool quiet_;
-  std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // of the open part
+  std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // assembler of the open part
   PartSession session_;
   std::unique_ptr<CapturePartWriter> writer_;
 };

@@ -64,7 +64,7 @@ std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& ki
     if (!parts.empty() && missing.empty()) {
       const auto& first = parts.front();
       const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
-      if (!difference.empty())  // for example, parts copied by hand
+      if (!difference.empty())  // such as parts copied by hand
         bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
                   part.folder(), difference);
       part.share_manifest_of(first);
@@ -127,7 +127,7 @@ void PartSession::open() {
 }
 
 void PartSession::open_folder() {
-  const bool replace = run_.overwrite && stored_ == nullptr;  // a store removes its own objects
+  const bool replace = run_.overwrite && stored_ == nullptr;  // StoredRun replaces runs in a store
   if (root_->is_finished() && !replace) {
     root_->check_identity_of_finished_run(run_.manifest.identity);
     root_->remove_leftover_parts();

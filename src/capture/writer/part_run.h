@@ -21,8 +21,7 @@ namespace qkscope {
 
 class StoredRun;
 
-// Outcome, totals over the parts that were written, resumed or merged, and assembly_seconds. The
-// caller measures the other times.
+// Outcome, totals over the parts of the run, and assembly_seconds. Callers measure the other times.
 using PartRunResult = CaptureResult;
 
 // Writes the final files of complete parts to root.final_folder(); PartRun publishes them.
@@ -66,7 +65,7 @@ class PartSession {
   void open_folder();
 
   PartRun run_;
-  std::unique_ptr<StoredRun> stored_;  // null for a folder
+  std::unique_ptr<StoredRun> stored_;  // null if the data root is a folder
   std::optional<DataRoot> root_;
   std::optional<DataRootLock> lock_;
   std::optional<Journal> journal_;
@@ -74,8 +73,8 @@ class PartSession {
   bool ended_ = false;  // finish() has returned
 };
 
-// Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the
-// missing shards unless all parts are complete.
+// Assembles and publishes the parts of a sharded run. Missing and incomplete shards are a bad-input
+// error that names them.
 PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
                               const AssembleParts& assemble);
 

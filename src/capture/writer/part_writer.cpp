@@ -1,7 +1,6 @@
 #include "capture/writer/part_writer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "capture/format/layout.h"
@@ -21,16 +21,8 @@ constexpr std::uint64_t kSegmentBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
 
-// Receives float32 vectors of shape (positions, selected heads, head_dim).
-using RowSink = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
-
-// NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
-bool all_finite(std::span<const float> vector) {
-  std::uint32_t largest = 0;
-  for (const float number : vector)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(number) & 0x7FFFFFFFU);
-  return largest < 0x7F800000U;
-}
+// Callback for sampled rows. vectors: float32, shape (positions, selected heads, head_dim).
+using RowConsumer = std::function<void(const SampledRows& rows, ConstTensorView vectors)>;
 
 std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
                                       std::int64_t head) {
@@ -40,7 +32,7 @@ std::span<const float> head_vector_at(ConstTensorView vectors, std::int64_t row,
 
 class CaptureObserver : public Observer {
  public:
-  CaptureObserver(const WriterPlan& plan, const PreparedBatch& prepared, RowSink sink)
+  CaptureObserver(const WriterPlan& plan, const PreparedBatch& prepared, RowConsumer sink)
       : plan_(plan), prepared_(prepared), sink_(std::move(sink)) {
     QKSCOPE_ASSERT(prepared.samples.size() == plan.points.size());
   }
@@ -89,7 +81,7 @@ class CaptureObserver : public Observer {
   }
 
   const CapturedBatch::BatchTotals& batch_totals() const { return count_; }
-  double seconds() const { return seconds_; }  // spent in see()
+  double seconds() const { return seconds_; }  // time spent in see()
 
  private:
   // Returns the index of the hook point's group, or the number of groups if it is not captured.
@@ -140,14 +132,14 @@ class CaptureObserver : public Observer {
 
   const WriterPlan& plan_;
   const PreparedBatch& prepared_;
-  RowSink sink_;
+  RowConsumer sink_;
   CapturedBatch::BatchTotals count_;
-  std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // (groups) calls of see()
+  std::vector<int> seen_ = std::vector<int>(plan_.points.size());  // number of see() calls by group
   double seconds_ = 0.0;
 };
 
 CapturedBatch::BatchTotals capture_batch(const WriterPlan& plan, const PreparedBatch& prepared,
-                                         const RunPass& run, RowSink sink) {
+                                         const RunPass& run, RowConsumer sink) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, std::move(sink));
   const auto start = Clock::now();

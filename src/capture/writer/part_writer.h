@@ -19,10 +19,10 @@
 
 namespace qkscope {
 
-// What a writer has to know about a run.
+// The part of a run plan that the writer of sampled rows needs.
 struct WriterPlan {
   Manifest manifest;
-  std::vector<HookPoint> points;  // (groups of the manifest)
+  std::vector<HookPoint> points;  // one hook point per head group
   BackendOptions backend;         // device and type of the activations
   bool keep_non_finite = false;   // false: a vector with NaN or infinity ends the run
 };
@@ -37,7 +37,7 @@ struct SampledRows {
 
 // Sampled rows of one batch, kept in memory until all earlier batches are written.
 struct CapturedBatch {
-  // Totals over all heads.
+  // Totals of a batch over all heads.
   struct BatchTotals {
     std::int64_t rows = 0;
     std::int64_t non_finite = 0;  // rows with NaN or infinity, if the configuration keeps them
@@ -68,14 +68,14 @@ class CapturePartWriter {
   CapturePartWriter(const WriterPlan& plan, Journal& journal,
                     std::function<void(const JournalEntry&)> stored = {});
 
-  // Like capture_to_memory() and append(), but without buffering the rows in memory.
+  // Runs a batch and stores its sampled rows, without buffering them in memory.
   void capture_and_store(const PreparedBatch& prepared, const RunPass& run);
   // Stores the rows of a batch that another worker ran.
   void append(const PreparedBatch& prepared, const CapturedBatch& captured);
   // Closes the open segment and waits until all rows are on disk.
   void flush();
 
-  std::int64_t examples() const { return done_.examples; }  // including resumed ones
+  std::int64_t examples() const { return done_.examples; }  // with those of earlier processes
   std::int64_t rows() const { return done_.rows; }
   std::int64_t tokens() const { return done_.tokens; }
   double forward_seconds() const { return forward_seconds_; }
@@ -90,14 +90,14 @@ class CapturePartWriter {
   const WriterPlan& plan_;
   Journal& journal_;
   std::function<void(const JournalEntry&)> stored_;
-  std::size_t segments_;  // opened so far
+  std::size_t segments_;  // segments opened so far
   std::unique_ptr<SegmentWriter> segment_;
-  JournalEntry open_;      // counts of the open segment
-  JournalEntry done_;      // counts of the part
+  JournalEntry open_;      // totals of the open segment
+  JournalEntry done_;      // totals of the part
   std::size_t first_ = 0;  // number of the batch's first example in the open segment
   Clock::time_point opened_;
   double forward_seconds_ = 0.0;
-  std::future<void> closing_;  // of the previous segment
+  std::future<void> closing_;  // commit of the previous segment
 };
 
 }  // namespace qkscope

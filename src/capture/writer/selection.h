@@ -27,7 +27,7 @@ struct HeadSelection {
   // Selected heads by layer. Cross-attention layers take part in the draw, so that it agrees with
   // published captures, but heads drawn there produce no vectors and are left out.
   std::map<std::int64_t, LayerHeads> layers;
-  std::vector<std::int64_t> eligible_layers;  // layers with candidates
+  std::vector<std::int64_t> eligible_layers;  // layers with heads to draw from
   std::vector<std::int64_t> excluded_layers;  // sliding-window layers under full_attention_only
   Json metadata;  // keys head_sampling_* of the state file and the dataset card
 };
@@ -56,7 +56,7 @@ class PositionSampler {
 
 // ---- Examples of one forward pass, with the token positions that the capture stores ----
 
-// A text, or a chunk of a text.
+// A text or a chunk of a text, tokenized.
 struct Example {
   ExampleRecord record;
   std::vector<std::int32_t> ids;
@@ -73,7 +73,7 @@ struct PreparedBatch {
   std::vector<Example> examples;
   Batch batch;                           // of the examples with at least one token
   std::vector<std::size_t> sequence;     // (sequences) index into `examples`
-  std::vector<HeadGroupSample> samples;  // (groups of the manifest)
+  std::vector<HeadGroupSample> samples;  // one sample per head group of the manifest
 
   std::int64_t tokens() const { return batch.rows(); }
 };

@@ -25,7 +25,7 @@ namespace embedded {
 extern const char job_sh[];
 }
 
-// Keys of submission.json.
+// JSON conversions; the field names are the keys of submission.json.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SubmittedJob, name, id, tasks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlannedRunSize, label, examples, tokens)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SlurmSubmission, shards, complete, jobs, runs)
@@ -120,7 +120,7 @@ std::string option_name(std::string key) {
 }
 
 // Returns the last error line after "error: ", for example "Batch job submission failed: ...".
-std::string last_error_text(const std::string& err) {
+std::string extract_last_error(const std::string& err) {
   constexpr std::string_view kMark = "error: ";
   std::string last = "it did not say why";
   for (const auto& line : split(err, '\n')) {
@@ -134,7 +134,7 @@ std::string last_error_text(const std::string& err) {
 
 // Runs a Slurm command and returns its standard output. Throws an error that begins with `what`: a
 // failure if the controller cannot be reached, else a bad-input error.
-std::string run_slurm(const StringList& command, const std::string& what) {
+std::string run_slurm_command(const StringList& command, const std::string& what) {
   const auto output = run_child(command);
   if (!output.found)
     bad_input(
@@ -146,7 +146,7 @@ std::string run_slurm(const StringList& command, const std::string& what) {
     return output.err.find(text) != std::string::npos;
   });
   throw Error(unreachable ? ErrorKind::failure : ErrorKind::bad_input,
-              fmt::format("{}: {}", what, last_error_text(output.err)));
+              fmt::format("{}: {}", what, extract_last_error(output.err)));
 }
 
 // Calls `run` with at most 100 ids at a time, to keep command lines short.
@@ -169,7 +169,7 @@ std::string submit_script(const std::string& file, const StringList& after, bool
   if (!after.empty())
     command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
   command.push_back(file);
-  const auto output = run_slurm(command, "sbatch refused " + file);
+  const auto output = run_slurm_command(command, "sbatch refused " + file);
   const auto id = trim_white_space(split(output, ';').front());  // before ";CLUSTER", if any
   if (!is_digits(id))
     failure("sbatch {}: found {}, expected the id of a job", file, quote_text(output));
@@ -179,7 +179,7 @@ std::string submit_script(const std::string& file, const StringList& after, bool
 void cancel_jobs(const StringList& ids) {
   for_each_batch_of_ids(ids, [](StringList some) {
     some.insert(some.begin(), {"scancel", "--quiet"});
-    run_slurm(some, "the jobs cannot be cancelled");
+    run_slurm_command(some, "the jobs cannot be cancelled");
   });
 }
 
@@ -276,9 +276,10 @@ void check_slurm_options(const SlurmOptions& options) {
 
 std::vector<QueuedTask> list_queued_tasks(const StringList& jobs) {
   // Query all jobs of the user: squeue fails for the id of a job that ended long ago.
-  const auto output = run_slurm({"squeue", "--noheader", "--array",
-                                 fmt::format("--user={}", ::getuid()), "--format=%F|%K|%T|%r"},
-                                "squeue");
+  const auto output =
+      run_slurm_command({"squeue", "--noheader", "--array", fmt::format("--user={}", ::getuid()),
+                         "--format=%F|%K|%T|%r"},
+                        "squeue");
   const std::set<std::string> wanted(jobs.begin(), jobs.end());
   std::vector<QueuedTask> tasks;
   for (const auto& line : split(output, '\n')) {
@@ -364,7 +365,7 @@ std::optional<SlurmSubmission> SubmissionFolder::read() const {
 }
 
 void SubmissionFolder::write(const SlurmSubmission& submission) const {
-  write_file(submission_file(), Json(submission).dump(1) + "\n");
+  write_json_file(submission_file(), submission, 1);
 }
 
 std::string find_error_line(std::string_view log) {
@@ -411,8 +412,8 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
         folder.write(submission);  // after a kill here the next submission cancels the held jobs
       }
       for_each_batch_of_ids(held, [](const StringList& some) {
-        run_slurm({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
-                  "the jobs cannot be released");
+        run_slurm_command({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
+                          "the jobs cannot be released");
       });
     } catch (const Error& error) {
       const auto ids = submission.job_ids();

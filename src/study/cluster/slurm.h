@@ -28,7 +28,7 @@ struct BatchScriptTask {
   std::string log = {};     // absolute path with Slurm's filename patterns
   std::vector<std::string> command = {};
   std::int64_t tasks = 1;        // above 1: an array, each task with --shard
-  bool runs_model = false;       // requests GPUs
+  bool runs_model = false;       // the task needs GPUs
   bool retries_failures = true;  // false: retry only after a kill or the time limit
 };
 
@@ -37,7 +37,7 @@ std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions&
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
 std::int64_t parse_time_limit(const std::string& time);
 
-// A task in the queue, pending or running.
+// A pending or running Slurm task.
 struct QueuedTask {
   std::string job;         // id of the job or job array
   std::int64_t index = 0;  // array index; 0 for a job without an array
@@ -46,7 +46,7 @@ struct QueuedTask {
 };
 std::vector<QueuedTask> list_queued_tasks(const std::vector<std::string>& jobs);
 
-// Planned size of a run, for progress estimates.
+// Planned size of a run, from which progress and remaining time are estimated.
 struct PlannedRunSize {
   std::string label;
   std::int64_t examples = 0;

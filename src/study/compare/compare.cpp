@@ -21,7 +21,7 @@ bool contains_name(const Names& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
-constexpr std::size_t kMostListed = 12;  // names in a message
+constexpr std::size_t kMostListed = 12;  // most names in an error message
 
 std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const Names& only) {
   auto runs = find_run_folders(results);
@@ -36,7 +36,7 @@ std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const N
   return runs;
 }
 
-// A published name and the runs that are compared with it.
+// A model name of the published numbers, and the runs that are compared with it.
 struct MatchedRun {
   std::string subject;
   std::optional<RunTables> run;  // nullopt: no such run here
@@ -88,7 +88,7 @@ double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
 
-void add_published(Table& table, const PublishedNumber& number, MatchedRun& match) {
+void add_comparison_row(Table& table, const PublishedNumber& number, MatchedRun& match) {
   MeasuredValue ours{.missing = "there is no such run here"};
   if (match.run) ours = measure_published_quantity(number, *match.run);
   const double published = ours.sign_arbitrary ? std::fabs(number.value) : number.value;
@@ -102,8 +102,8 @@ void add_published(Table& table, const PublishedNumber& number, MatchedRun& matc
 }
 
 // Rows of the result are ordered by quantity, as in the file, then by checkpoint.
-Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> matches,
-                      bool every_source) {
+Table compare_published_numbers(const PublishedNumbers& set, std::vector<MatchedRun> matches,
+                                bool every_source) {
   Names quantities;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
   for (const auto& number : set.numbers) {
@@ -120,7 +120,7 @@ Table compare_numbers(const PublishedNumbers& set, std::vector<MatchedRun> match
   for (const auto& quantity : quantities)
     for (auto& match : matches)
       for (const auto* number : numbers[{quantity, match.subject}])
-        add_published(table, *number, match);
+        add_comparison_row(table, *number, match);
   return table;
 }
 
@@ -159,10 +159,11 @@ Table compare_with_published(const std::string& results, const CompareOptions& o
   return translate_exceptions([&] {
     const auto set = read_published_numbers(options.published);
     const auto runs = finished_runs(results, options.only);
-    auto table = compare_numbers(set, match_runs(set, runs, options), options.every_source);
+    auto table =
+        compare_published_numbers(set, match_runs(set, runs, options), options.every_source);
     const auto& ours = table.find("ours")->reals;
     const auto& notes = table.find("note")->texts;
-    if (std::ranges::all_of(ours, [](double value) { return std::isnan(value); }))
+    if (all_nan(ours))
       bad_input("{}: none of its numbers can be compared{}", set.file,
                 notes.empty() ? "" : fmt::format(": {}", notes.front()));
     return table;

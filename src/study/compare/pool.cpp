@@ -27,13 +27,10 @@ struct PooledHead {
   std::string rope;                      // "rope", "nope" or "unknown"
   std::string attention = "full";        // or "sliding"
   double depth = 0;                      // layer / last layer with a head of the run
-  std::map<std::string, double> values;  // by quantity; missing values have no entry
+  std::map<std::string, double> values;  // value by quantity; no NaN
 
-  // Returns NaN for a missing quantity.
-  double value(const std::string& quantity) const {
-    const auto found = values.find(quantity);
-    return found == values.end() ? kNan : found->second;
-  }
+  // Returns the value of a quantity, or NaN if the head lacks it.
+  double value(const std::string& quantity) const { return value_or(values, quantity, kNan); }
 };
 
 // Access to one row of a table by column name; NaN and "" for a missing column.
@@ -117,8 +114,8 @@ const HeadTable kHeadTables[] = {
     {"geometry",
      fmt::format("{}", fmt::join(project(geometry_columns(), &GeometryColumn::name), " "))}};
 
-void read_table(const std::string& file, const HeadTable& source,
-                std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {
+void read_head_table(const std::string& file, const HeadTable& source,
+                     std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {
   const Table table = read_parquet_table_with_gaps(file);
   for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
     const TableRow row{table, i};
@@ -139,7 +136,7 @@ void read_table(const std::string& file, const HeadTable& source,
 }
 
 // Reads every head of the runs with the quantities of its tables, sorted by run, layer and head.
-std::vector<PooledHead> read_heads(const std::vector<AnalyzedRunFolder>& runs) {
+std::vector<PooledHead> read_pooled_heads(const std::vector<AnalyzedRunFolder>& runs) {
   std::vector<PooledHead> all;
   std::set<std::string> labels;
   for (const auto& run : runs) {
@@ -149,7 +146,7 @@ std::vector<PooledHead> read_heads(const std::vector<AnalyzedRunFolder>& runs) {
     std::map<std::pair<std::int64_t, std::int64_t>, PooledHead> heads;
     for (const auto& source : kHeadTables) {
       const auto file = run.folder + "/" + source.name + ".parquet";
-      if (path_exists(file)) read_table(file, source, heads);
+      if (path_exists(file)) read_head_table(file, source, heads);
     }
     if (heads.empty()) bad_input("{}: there are no tables of heads here", run.folder);
     const auto last = std::max<std::int64_t>(1, heads.rbegin()->first.first);
@@ -173,7 +170,7 @@ using Heads = std::vector<const PooledHead*>;
 
 constexpr char kAll[] = "all";
 
-std::vector<double> values_of(const Heads& heads, const std::string& quantity) {
+std::vector<double> values_of_quantity(const Heads& heads, const std::string& quantity) {
   std::vector<double> values;
   for (const auto* head : heads)
     if (const double value = head->value(quantity); !std::isnan(value)) values.push_back(value);
@@ -206,7 +203,7 @@ Table pooled_table(const std::vector<PooledHead>& heads) {
     for (const char* layers : {kAll, "rope", "nope", "full", "sliding"}) {
       const auto chosen = select_heads(heads, model, layers);
       for (const auto& quantity : quantity_names_of_heads(heads)) {
-        const auto values = values_of(chosen, quantity);
+        const auto values = values_of_quantity(chosen, quantity);
         if (values.empty()) continue;
         const auto [least, most] = std::ranges::minmax(values);
         table.add({model, std::string(layers), quantity, std::ssize(values), mean_of(values),
@@ -226,7 +223,7 @@ Table make_depth_table(const std::vector<PooledHead>& heads, int bins) {
       at[as_index(std::min(static_cast<int>(head->depth * bins), bins - 1))].push_back(head);
     for (const auto& quantity : quantity_names_of_heads(heads))
       for (int bin = 0; bin < bins; ++bin) {
-        const auto values = values_of(at[as_index(bin)], quantity);
+        const auto values = values_of_quantity(at[as_index(bin)], quantity);
         if (!values.empty())
           table.add({model, quantity, std::int64_t{bin}, static_cast<double>(bin) / bins,
                      (bin + 1.0) / bins, std::ssize(values), mean_of(values),
@@ -260,7 +257,8 @@ Table correlation_table(const std::vector<PooledHead>& heads,
   return table;
 }
 
-Table score_table(const std::vector<AnalyzedRunFolder>& folders, const PoolOptions& options) {
+Table score_correlation_table(const std::vector<AnalyzedRunFolder>& folders,
+                              const PoolOptions& options) {
   const auto runs = project(folders, [](const AnalyzedRunFolder& run) {
     return make_overview_row(run.folder, run.label);
   });
@@ -279,9 +277,8 @@ Table score_table(const std::vector<AnalyzedRunFolder>& folders, const PoolOptio
       std::vector<double> of_runs;
       std::vector<double> of_score;
       for (const auto& run : runs) {
-        const auto found = score.models.find(run.label);
         of_runs.push_back(run.value(measure));
-        of_score.push_back(found == score.models.end() ? kNan : found->second);
+        of_score.push_back(value_or(score.models, run.label, kNan));
       }
       const auto found = correlate_pairs(of_runs, of_score);
       if (found.n > 0) add_correlation_row(table, {score.name, measure}, found);
@@ -297,9 +294,7 @@ std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, cons
   if (!has(by))
     bad_input("{}: there is no column {} with the names of models; it has {}", file, quote_text(by),
               fmt::join(header, ", "));
-  const Table table = read_csv_table(file, project(header, [](const std::string& name) {
-                                       return CsvColumn{name, Table::Type::text};
-                                     }));
+  const Table table = read_csv_as_text(file);
   const auto& models = table.find(by)->texts;
   std::vector<BenchmarkScore> scores;  // in the order of the file
   const auto add = [&](const std::string& name, std::size_t row, const std::string& field) {
@@ -334,7 +329,7 @@ PooledTables pool_results(const PoolOptions& options) {
       const auto found = find_run_folders(folder);
       runs.insert(runs.end(), found.begin(), found.end());
     }
-    const auto heads = read_heads(runs);
+    const auto heads = read_pooled_heads(runs);
     const auto known = quantity_names_of_heads(heads);
     for (const auto& [x, y] : options.pairs)
       for (const auto& name : {x, y}) {
@@ -347,7 +342,7 @@ PooledTables pool_results(const PoolOptions& options) {
     tables.pooled = pooled_table(heads);
     tables.depth = make_depth_table(heads, options.depth_bins);
     tables.correlations = correlation_table(heads, options.pairs);
-    if (!options.scores.empty()) tables.scores = score_table(runs, options);
+    if (!options.scores.empty()) tables.scores = score_correlation_table(runs, options);
     return tables;
   });
 }

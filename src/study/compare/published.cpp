@@ -50,10 +50,7 @@ std::string find_published_file(const std::string& name) {
 // A CSV file with access to fields by row and column name.
 class PublishedRows {
  public:
-  explicit PublishedRows(std::string file) : file_(std::move(file)) {
-    table_ = read_csv_table(file_, project(read_csv_header(file_), [](const std::string& name) {
-                              return CsvColumn{name, Table::Type::text};
-                            }));
+  explicit PublishedRows(const std::string& file) : file_(file), table_(read_csv_as_text(file)) {
     if (table_.rows() == 0) bad_input("{}: holds no numbers", file_);
   }
 
@@ -152,7 +149,6 @@ std::optional<std::pair<PublishedProfileBin, PublishedProfileBin>> parse_differe
 }
 
 PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
-  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   auto number = read_common_fields(rows, row);
   const auto table = rows.text(row, "table");
   const auto bin = rows.text(row, "bin");
@@ -191,10 +187,10 @@ PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
 }
 
 // Reads published PCA components of single heads (small_models.csv).
-void read_components(const PublishedRows& rows, PublishedNumbers& set) {
+void read_pca_components(const PublishedRows& rows, PublishedNumbers& set) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     PublishedNumber number;
-    number.value_kind = PublishedNumber::PublishedValueKind::components;
+    number.value_kind = PublishedValueKind::components;
     number.subject = rows.text(row, "run");
     number.kind = "printed";
     number.source = rows.text(row, "source");
@@ -216,7 +212,7 @@ void read_components(const PublishedRows& rows, PublishedNumbers& set) {
   }
 }
 
-// An unsigned decimal number of a text.
+// An unsigned decimal number as printed in a paper.
 struct PrintedNumber {
   double value = 0;
   double unit = 1;  // value of one unit of the last digit
@@ -279,7 +275,7 @@ PublishedNumbers read_published_numbers(const std::string& name) {
   const auto subject = rows.first_existing_column({"checkpoint", "model", "subject"});
   const bool values = rows.has("value");
   if (rows.has("pca_dim") && rows.has("correlation")) {
-    read_components(rows, set);
+    read_pca_components(rows, set);
   } else if (values && rows.has("table") && rows.has("bin") && !subject.empty()) {
     for (std::size_t row = 0; row < rows.count(); ++row)
       set.numbers.push_back(read_profile_row(rows, row));

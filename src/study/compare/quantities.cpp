@@ -122,7 +122,7 @@ const std::vector<HeadQuantity>& named_head_columns() {
 }
 
 // Finds a column of this name in the tables with one row per head.
-std::optional<HeadQuantity> find_column(const std::string& name, RunTables& run) {
+std::optional<HeadQuantity> find_head_column(const std::string& name, RunTables& run) {
   for (const auto& column : named_head_columns())
     if (column.quantity == name) return column;
   for (const char* prefix : {"", "q_"})
@@ -145,7 +145,7 @@ std::optional<ParsedQuantity> parse_quantity(std::string name, RunTables& run) {
   const auto component = remove_number_after(name, "_pc");
   // The published figure is titled r_k_a, but its numbers are absolute values.
   if (quantity.statistic.kind == StatisticKind::depth && name == "r_k_a") name = "abs_r_k_a";
-  const auto column = find_column(name, run);
+  const auto column = find_head_column(name, run);
   if (!column) return {};
   quantity.column = *column;
   if (component) {
@@ -249,7 +249,7 @@ MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
 
 // Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
 // name. Absolute values are compared, as signs of components and of rotations are arbitrary.
-std::optional<MeasuredValue> evaluate_head(const std::string& name, RunTables& run) {
+std::optional<MeasuredValue> evaluate_quantity_of_head(const std::string& name, RunTables& run) {
   int layer = 0, head = 0, length = 0;
   if (std::sscanf(name.c_str(), "head_L%dH%d_%n", &layer, &head, &length) != 2 || length == 0)
     return {};
@@ -288,7 +288,7 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
   for (const auto& [name, bin, minus, of_fifths] : quantities) {
     if (number.quantity != name || (of_fifths && !other_fifths)) continue;
     PublishedNumber profile = number;
-    profile.value_kind = PublishedNumber::PublishedValueKind::profile;
+    profile.value_kind = PublishedValueKind::profile;
     profile.bin = bin;
     profile.minus = minus;
     return profile;
@@ -298,7 +298,7 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
 
 MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run) {
   const auto& name = published.quantity;
-  if (const auto of_head = evaluate_head(name, run)) return *of_head;
+  if (const auto of_head = evaluate_quantity_of_head(name, run)) return *of_head;
   if (const auto profile = parse_profile_quantity(published, run))
     return evaluate_published_profile(*profile, run);
   if (const auto quantity = parse_quantity(name, run)) {
@@ -322,7 +322,7 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
 MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
     return {.missing = fmt::format("no number was printed but {}", quote_text(published.text))};
-  return published.value_kind == PublishedNumber::PublishedValueKind::quantity
+  return published.value_kind == PublishedValueKind::quantity
              ? evaluate_by_name(published, run)
              : evaluate_table_value(published, run);
 }

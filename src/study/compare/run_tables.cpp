@@ -7,6 +7,7 @@
 
 #include "analysis/results/results_folder.h"
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/io/folder.h"
 #include "base/numerics/sample_statistics.h"
 #include "base/tables/csv.h"
@@ -28,8 +29,9 @@ std::optional<std::vector<const Table::Column*>> find_columns(
   return columns;
 }
 
-// Appends the heads of a table that have a value. Returns false if a column is missing.
-bool append_heads(const Table& table, const HeadQuantity& wanted, std::vector<HeadValue>& heads) {
+// Appends the `wanted` quantity of every head that has a value. Returns false without the columns.
+bool append_head_values(const Table& table, const HeadQuantity& wanted,
+                        std::vector<HeadValue>& heads) {
   const bool is_text = !wanted.equals.empty();
   const auto& divisor = wanted.divisor.empty() ? wanted.column : wanted.divisor;
   const auto columns = find_columns(table, {"layer", "head", wanted.column, divisor});
@@ -171,7 +173,7 @@ std::string RunTables::label() const {
   return runs_.size() == 1 ? runs_.front().label : fmt::format("{} runs", runs_.size());
 }
 
-// Returns one table per run, or null if some run lacks the table. The pointer stays valid.
+// Returns the table of each run, or null if a run lacks it. The pointer stays valid.
 const std::vector<Table>* RunTables::tables(const std::string& name) {
   const auto [found, anew] = tables_.try_emplace(name);
   if (anew) {
@@ -192,7 +194,7 @@ std::optional<std::vector<HeadValue>> RunTables::head_values(const HeadQuantity&
   if (all == nullptr) return {};
   std::vector<HeadValue> heads;
   for (const auto& table : *all)
-    if (!append_heads(table, column, heads)) return {};
+    if (!append_head_values(table, column, heads)) return {};
   return heads;
 }
 
@@ -217,8 +219,7 @@ double RunTables::standard_error(const std::string& quantity) {
           errors_->emplace(columns[0].texts[row], columns[2].reals[row]);
     }
   }
-  const auto found = errors_->find(quantity);
-  return found == errors_->end() ? kNan : found->second;
+  return value_or(*errors_, quantity, kNan);
 }
 
 const Json& RunTables::options() {
@@ -267,9 +268,8 @@ MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTa
 }
 
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
-  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   const double middle = 0.5 * (published.bin.low + published.bin.high);
-  const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin that contains it
+  const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin at `middle`
     for (const auto& bin : profile.values)
       if (bin.low <= middle && middle < bin.high) return bin.ap;
     return kNan;

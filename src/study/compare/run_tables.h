@@ -27,15 +27,17 @@ struct PublishedProfileBin {
   bool fraction = false;  // false: tokens
 };
 
+// What a published number describes; `bin`, `minus`, `index` and `side` are in PublishedNumber.
+enum class PublishedValueKind {
+  quantity,    // statistic over the heads of a run, selected by the name of the quantity
+  profile,     // mean of the profile over `bin`, minus that over `minus` if set
+  line,        // profile value at the centre of `bin`
+  heatmap,     // heat-map cell: `bin` is the key distance, `index` the query distance
+  weight,      // component weight of dimension `index`
+  components,  // PCA component `index` of the queries or keys (`side`) of one head
+};
+
 struct PublishedNumber {
-  enum class PublishedValueKind {
-    quantity,    // statistic over the heads of a run, selected by the name of the quantity
-    profile,     // mean of the profile over `bin`, minus that over `minus` if set
-    line,        // profile value at the centre of `bin`
-    heatmap,     // heat-map cell: `bin` is the key distance, `index` the query distance
-    weight,      // component weight of dimension `index`
-    components,  // PCA component `index` of the queries or keys (`side`) of one head
-  };
   std::string subject;   // checkpoint, model or scope
   std::string quantity;  // for a profile: table and bin, "deciles 0-10%"
   PublishedValueKind value_kind = PublishedValueKind::quantity;
@@ -91,7 +93,7 @@ struct BenchmarkScore {
 // column `by` holds the labels of the models.
 std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, const std::string& by);
 
-// One finished analysis.
+// The results folder of one finished analysis and the label of its run.
 struct AnalyzedRunFolder {
   std::string label;
   std::string folder;
@@ -139,7 +141,7 @@ class RunTables {
  public:
   explicit RunTables(std::vector<AnalyzedRunFolder> runs) : runs_(std::move(runs)) {}
 
-  // Label of the run, or "3 runs" for several.
+  // Returns the label of the run or, for several runs, their number: "3 runs".
   std::string label() const;
 
   // Returns the heads that have a value, or nullopt if the table or a column is missing.
@@ -171,7 +173,7 @@ class RunTables {
   std::optional<Json> options_;
 };
 
-// Our value of a published quantity.
+// A published quantity, recomputed from our results.
 struct MeasuredValue {
   double value = kNan;          // NaN if not available
   double se = kNan;             // standard error; NaN if unknown
@@ -194,7 +196,7 @@ std::vector<std::string> list_compared_quantities();
 MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
 // Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
 MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
-// Fraction of the complement's variance (orthogonal to a and b) in plane `pair` of one head.
+// Share of rotary plane `pair` in the variance of one head that is orthogonal to its axes a and b.
 MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
                                                std::int64_t head, std::int64_t pair);
 

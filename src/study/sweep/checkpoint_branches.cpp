@@ -122,7 +122,7 @@ void append_log_spaced(const Branches& phase, std::int64_t n, Branches& some) {
 Branches select_log_spaced(const Branches& all, std::int64_t n) {
   Branches some;
   for (auto begin = all.begin(); begin != all.end();) {
-    // Branches without a step come last and form a separate group.
+    // Branches without a training step are sorted last and form a group of their own.
     const auto end = std::find_if(begin, all.end(), [&](const CheckpointBranch& branch) {
       return branch.phase != begin->phase || branch.step.has_value() != begin->step.has_value();
     });
@@ -255,7 +255,7 @@ void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
     const auto draft = file + ".draft.yaml";
     write_file(draft, text);
     try {
-      read_sweep_config({.file = draft, .overrides = {}, .data_folder = ""});  // validates it
+      read_sweep_config({.file = draft, .overrides = {}, .data_folder = ""});  // throws if invalid
     } catch (...) {
       fs::remove(draft);
       throw;

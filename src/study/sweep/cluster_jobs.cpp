@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "capture/format/data_root.h"
 #include "qkscope/experimental/cluster.h"
@@ -130,13 +130,6 @@ bool is_running_task(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
 }
 
-// Returns a pointer to the value of a key, or nullptr if the key is missing.
-template <typename Key, typename Value>
-const Value* find_in_map(const std::map<Key, Value>& map, const std::type_identity_t<Key>& key) {
-  const auto found = map.find(key);
-  return found == map.end() ? nullptr : &found->second;
-}
-
 class StatusReader {
  public:
   StatusReader(const Sweep& sweep, const std::vector<PlannedRun>& plan)
@@ -152,7 +145,7 @@ class StatusReader {
     folder_.download_updates(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
-    double left = 0;  // tokens
+    double left = 0;  // tokens still to process
     for (const auto& run : status_.runs) {
       for (const auto& shard : run.shards)
         if (shard.state == ShardState::running)
@@ -178,7 +171,7 @@ class StatusReader {
       status_.slurm = "the submission was broken off: submit again";
       return;
     }
-    std::map<std::string, std::string> names;  // by job id
+    std::map<std::string, std::string> names;  // job name by job id
     for (const auto& job : submission_->jobs) names[job.id] = job.name;
     try {
       for (const auto& task : list_queued_tasks(submission_->job_ids())) {
@@ -205,7 +198,7 @@ class StatusReader {
                                                          : "waiting";
       status.error = failed.value_or("");
       if (!folder_.has_complete_data(run)) add_shards(run, status);
-    } catch (const Error& error) {  // damaged state file
+    } catch (const Error& error) {  // the state file is damaged
       status.state = "failed";
       status.error = error.what();
     }
@@ -270,7 +263,7 @@ class StatusReader {
   // Returns true if the results of a task exist, whether the task or another process made them.
   bool is_finished(const std::string& job, std::int64_t task) const {
     const auto dot = job.rfind('.');
-    if (dot == std::string::npos) return status_.finished();  // job of the combined tables
+    if (dot == std::string::npos) return status_.finished();  // the job that makes the tables
     const auto label = job.substr(0, dot);
     const auto part = job.substr(dot + 1);
     const auto run = std::ranges::find(status_.runs, label, &RunStatus::label);
@@ -285,7 +278,7 @@ class StatusReader {
   SubmissionFolder submissions_;
   std::optional<SlurmSubmission> submission_;
   std::map<std::pair<std::string, std::int64_t>, QueuedTask> queue_;  // by job name and array index
-  std::map<std::string, PlannedRunSize> sizes_;                       // by label
+  std::map<std::string, PlannedRunSize> sizes_;                       // planned size by run label
   SweepStatus status_;
 };
 

@@ -58,7 +58,7 @@ const std::vector<OverviewMeasure> kMeasures = [] {
   return all;
 }();
 
-// Suffixes of the columns of a measure.
+// Suffixes of the overview columns that belong to one measure.
 constexpr char kErrorSuffix[] = "_se";     // standard error over texts
 constexpr char kExactSuffix[] = "_exact";  // value over every token
 
@@ -69,8 +69,8 @@ std::int64_t count_heads(const Json& summary, const std::string& layers) {
 }
 
 // `exact` is the summary of the statistics over every token; null if the run has no statistics.
-OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
-                     const std::string& layers) {
+OverviewRow read_overview_row(const Json& summary, const Json& exact, const RunEntry& run,
+                              const std::string& layers) {
   OverviewRow row{run.label, run.phase, run.order, layers, count_heads(summary, layers), {}};
   const Json empty = Json::object();
   for (const auto& measure : kMeasures) {
@@ -89,16 +89,16 @@ OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run
 }
 
 // Returns a row for all layers, then one for each kind of layer with some but not all heads.
-std::vector<OverviewRow> read_rows(const std::string& results, const RunEntry& run) {
+std::vector<OverviewRow> read_overview_rows(const std::string& results, const RunEntry& run) {
   const auto file = results + "/summary.json";
   const auto exact_file = results + "/exact/summary.json";
   const Json summary = load_json(file);
   const Json exact = path_exists(exact_file) ? load_json(exact_file) : Json();
   try {
-    std::vector<OverviewRow> rows = {read_row(summary, exact, run, "all")};
+    std::vector<OverviewRow> rows = {read_overview_row(summary, exact, run, "all")};
     for (const auto* layers : {"rope", "nope", "unknown", "full", "sliding"})
       if (const auto heads = count_heads(summary, layers); heads > 0 && heads < rows[0].heads)
-        rows.push_back(read_row(summary, exact, run, layers));
+        rows.push_back(read_overview_row(summary, exact, run, layers));
     return rows;
   } catch (const Json::exception& error) {
     bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
@@ -115,7 +115,7 @@ const std::pair<const char*, std::vector<const char*>> kSampledColumns[] = {
     {"geometry", {"rank_entropy_q_post", "rank_entropy_k_post"}}};
 
 template <typename T>
-using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // by layer and head
+using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // value by layer and head
 
 // Reads a column of numbers (T = double) or texts (T = std::string); empty if there is no such
 // table or column. Tables with several principal components are filtered to PC0.
@@ -148,8 +148,8 @@ void for_each_common_head(const ValueByHead<T>& sampled, const ValueByHead<T>& e
     if (const auto found = exact.find(head); found != exact.end()) add(value, found->second);
 }
 
-void add_quantity(Table& table, const RunEntry& run, const std::string& column,
-                  const ValueByHead<double>& sampled, const ValueByHead<double>& exact) {
+void add_sampling_error_row(Table& table, const RunEntry& run, const std::string& column,
+                            const ValueByHead<double>& sampled, const ValueByHead<double>& exact) {
   std::int64_t heads = 0;
   double sum_sampled = 0;
   double sum_exact = 0;
@@ -194,14 +194,13 @@ const std::vector<std::string>& overview_measures() {
 }
 
 double OverviewRow::value(const std::string& measure) const {
-  const auto found = values.find(measure);
-  return found == values.end() ? kNan : found->second;
+  return value_or(values, measure, kNan);
 }
 
 OverviewRow make_overview_row(const std::string& folder, const std::string& label) {
   RunEntry run;
   run.label = label;
-  return read_rows(folder, run).front();
+  return read_overview_rows(folder, run).front();
 }
 
 std::vector<OverviewRow> make_overview_rows(const SweepFolder& folder,
@@ -209,7 +208,7 @@ std::vector<OverviewRow> make_overview_rows(const SweepFolder& folder,
   std::vector<OverviewRow> all;
   for (const auto& run : runs) {
     if (run.state != RunState::done) continue;
-    const auto rows = read_rows(folder.results_folder(run.label), run);
+    const auto rows = read_overview_rows(folder.results_folder(run.label), run);
     all.insert(all.end(), rows.begin(), rows.end());
   }
   return all;
@@ -224,7 +223,7 @@ std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
 
 Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   const auto rows = make_overview_rows(folder, runs);
-  std::set<std::string> present;  // names of the values of any run
+  std::set<std::string> present;  // measures that some run has
   for (const auto& row : rows)
     for (const auto& [name, value] : row.values) present.insert(name);
   std::vector<std::string> columns;
@@ -252,8 +251,9 @@ Table make_sampling_error_table(const SweepFolder& folder, const std::vector<Run
     if (!path_exists(exact + "/summary.json")) continue;
     for (const auto& [file, columns] : kSampledColumns)
       for (const auto* column : columns)
-        add_quantity(table, run, column, read_column_by_head<double>(sampled, file, column),
-                     read_column_by_head<double>(exact, file, column));
+        add_sampling_error_row(table, run, column,
+                               read_column_by_head<double>(sampled, file, column),
+                               read_column_by_head<double>(exact, file, column));
     add_class_differences(table, run,
                           read_column_by_head<std::string>(sampled, "taxonomy", "class"),
                           read_column_by_head<std::string>(exact, "taxonomy", "class"));

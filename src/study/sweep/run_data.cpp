@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/core/thread_pool.h"
 #include "base/io/folder.h"
@@ -52,11 +53,6 @@ ShardMap read_shard_states(const std::string& folder, const Json& effective) {
   return found;
 }
 
-bool is_complete(const ShardMap& shards, std::int64_t index) {
-  const auto found = shards.find(index);
-  return found != shards.end() && found->second.complete;
-}
-
 constexpr char kCompositionRecord[] = "/composition.json";
 
 // Returns the settings and the version that identify the composition tables.
@@ -70,8 +66,8 @@ Json composition_record(const CompositionSection& section) {
 }
 
 // Returns the first texts of the run's dataset as token ids.
-std::vector<std::vector<std::int32_t>> read_texts(const RunPlan& plan,
-                                                  const CompositionSection& section) {
+std::vector<std::vector<std::int32_t>> read_composition_texts(const RunPlan& plan,
+                                                              const CompositionSection& section) {
   std::vector<std::vector<std::int32_t>> texts;
   ExampleSource source(plan, {});
   for (Example example; std::ssize(texts) < section.texts && source.next(example);) {
@@ -145,7 +141,7 @@ RunReport::Outcome RunDataProducer::compute_capture_and_statistics(std::size_t i
                      : produce_missing_data_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
-  if (!config_.composition) release_weights(i);  // the analysis needs them again
+  if (!config_.composition) release_weights(i);  // composition tables need them again
   return missing.has_any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
 }
 
@@ -166,7 +162,7 @@ RunDataProducer::MissingRunData RunDataProducer::find_missing_data(const SweepRu
           .statistics = !folder_.has_complete_statistics(run)};
 }
 
-// Computes the missing data of a shard, on one device in the same passes. False if stopped.
+// Computes the missing data of a shard in shared forward passes. Returns false if stopped.
 bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRunData& missing,
                                            const Shard& texts) const {
   const auto finished = [](const auto& result) {
@@ -201,7 +197,7 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
 
-// Completes unfinished shards, then merges all: a pure merge needs no GPU. False if stopped.
+// Completes unfinished shards, then merges all (without a GPU). Returns false if stopped.
 bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
                                                      std::int64_t count) {
   const auto& run = *runs_[i];
@@ -209,8 +205,9 @@ bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const Missin
   const auto measured = statistics_shard_progress(folder_, run);
   bool fetched = false;
   for (std::int64_t index = 0; index < count; ++index) {
-    const MissingRunData here{.capture = missing.capture && !is_complete(captured, index),
-                              .statistics = missing.statistics && !is_complete(measured, index)};
+    const MissingRunData here{
+        .capture = missing.capture && !value_or(captured, index, {}).complete,
+        .statistics = missing.statistics && !value_or(measured, index, {}).complete};
     if (!here.has_any()) continue;
     if (!std::exchange(fetched, true)) fetch_inputs(i);
     if (!produce_missing_data(run, here, {index, count})) return false;
@@ -231,7 +228,7 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
                !folder_.has_complete_data(*run);
       });
   if (next == runs_.end()) return;
-  // The current run owns the progress line.
+  // Quiet, because the current run owns the progress line.
   const FetchOptions options{.quiet = true, .stop = options_.stop};
   ahead_ = run_in_background([capture = (*next)->capture, options] {
     try {
@@ -283,13 +280,13 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
   options.on_text = [&](std::int64_t) {
     if (fetch.stop != nullptr && fetch.stop->load()) bad_input("stopped");
   };
-  const auto found = composition(model, read_texts(plan, *config.composition), options);
+  const auto found = composition(model, read_composition_texts(plan, *config.composition), options);
   for (const auto& [name, table] : {std::pair("composition", &found.pairs),
                                     std::pair("composition_components", &found.components)}) {
     table->write_csv(fmt::format("{}/{}.csv", results, name));
     table->write_parquet(fmt::format("{}/{}.parquet", results, name));
   }
-  write_file(results + kCompositionRecord, composition_record(*config.composition).dump(2) + "\n");
+  write_json_file(results + kCompositionRecord, composition_record(*config.composition));
 }
 
 }  // namespace qkscope

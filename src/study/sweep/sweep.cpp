@@ -30,10 +30,8 @@ std::string relative_path_text(const fs::path& path) {
 // Returns a key built from everything that determines the cost of a run: configuration, config.json
 // and tokenizer, without names. Checkpoints of one training run share the key.
 std::string run_cost_key(Json config, const RunPlan& plan) {
-  config["model"].erase("name");
-  config["model"].erase("revision");
-  config["tokenizer"].erase("name");
-  config["tokenizer"].erase("revision");
+  for (const char* section : {"model", "tokenizer"})
+    for (const char* key : {"name", "revision"}) config[section].erase(key);
   config["output"] = {};
   return Json{config, fingerprint_small_inputs(plan)}.dump(-1, ' ', false,
                                                            Json::error_handler_t::replace);
@@ -55,7 +53,7 @@ class SweepPlanner {
       planned.captured = folder_.has_complete_capture(run);
       planned.measured = folder_.has_complete_statistics(run);
       if (!run.data.empty() && !parse_hub_capture_name(run.data))
-        index_capture(run.data);  // throws if damaged
+        index_capture(run.data);  // throws if the capture is damaged
       const bool ready = planned.captured && planned.measured;
       planned.analysed = ready && folder_.has_current_analysis(config_, run);
       if (ready) return planned;
@@ -122,7 +120,7 @@ void plan_disk_space(const std::vector<const SweepRun*>& runs, const SweepOption
       on_disk[checkpoint_name_and_revision(*runs[i])] = planned[i].weights;
   };
   for (std::size_t i = 0; i < runs.size(); ++i)
-    if (planned[i].to_download < planned[i].weights) add(i);  // cached by an earlier run
+    if (planned[i].to_download < planned[i].weights) add(i);  // already in the Hub cache
   std::set<CheckpointName> downloaded;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (planned[i].weights == 0) continue;

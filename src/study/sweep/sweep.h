@@ -38,7 +38,7 @@ bool less_in_natural_order(const std::string& a, const std::string& b);
 // Abbreviates a step: "40K", "1.2M", "3.44M", "512".
 std::string abbreviate_step(std::int64_t step);
 
-// One item of the section `checkpoints`.
+// One item of the section `checkpoints` of a sweep file.
 struct CheckpointRule {
   std::string repository;          // "org/name"
   std::vector<std::string> names;  // branch names given by patterns; empty: the Hub lists them
@@ -194,8 +194,7 @@ class SweepFolder {
   void mark_run_changed(const std::string& label) const;
 
   AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
-  // For a run with a capture and statistics, returns the options for analysing the statistics;
-  // nullopt for any other run.
+  // Options for analysing the statistics of a run that also has a capture; nullopt for other runs.
   std::optional<AnalyzeOptions> every_token_analysis_options(const SweepConfig& config,
                                                              const SweepRun& run) const;
   // Returns true if the capture is complete or not needed. Throws for a damaged state file.
@@ -242,7 +241,7 @@ class SweepFolder {
   };
 
   void download_sweep_files_under_lock() const;
-  bool is_run_in_store(const std::string& label) const;  // with the local results
+  bool is_run_in_store(const std::string& label) const;  // the store has the local results
   // Returns the version that was recorded before; "" if there was none.
   std::string record_run_version(const std::string& label, const std::string& hash) const;
   StoreAddress run_address(const std::string& label) const {

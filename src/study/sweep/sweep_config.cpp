@@ -268,7 +268,7 @@ class SweepReader {
   void read_configuration(const RunConfiguration& from, SweepRun& run) {
     captures_ = true;
     try {
-      auto document = base_document(from.own);
+      auto document = load_base_document(from.own);
       if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
       for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
       if (!from.repository.empty()) {
@@ -293,7 +293,7 @@ class SweepReader {
   }
 
   // Loads the base configuration again for each run, because overrides modify it.
-  YamlDocument base_document(const std::string& own) const {
+  YamlDocument load_base_document(const std::string& own) const {
     if (!own.empty()) return load_yaml(resolve_relative_to_file(source_.file, own));
     if (base_.IsScalar()) return load_yaml(resolve_relative_to_file(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);
@@ -307,7 +307,7 @@ class SweepReader {
   YAML::Node base_;
   std::string data_folder_;
   std::set<std::string> labels_;
-  bool captures_ = false;  // some run makes a capture
+  bool captures_ = false;  // at least one run makes a capture
   bool captures_of_all_ = true;
   bool statistics_of_all_ = false;
   YAML::Node stats_;  // settings of the sweep, which override those of the configurations
@@ -321,7 +321,7 @@ std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun&
 
 StatsConfig stats_config_of_run(const SweepRun& run, const std::string& data_root) {
   StatsConfig config{run.capture, *run.statistics};
-  config.run.capture = {};  // irrelevant for statistics
+  config.run.capture = {};  // statistics do not depend on it
   config.run.output = {};
   config.run.output.data_root = data_root;
   return config;

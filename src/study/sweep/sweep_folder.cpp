@@ -1,4 +1,3 @@
-
 #include <algorithm>
 #include <filesystem>
 
@@ -28,10 +27,6 @@ Json publication_record(const SweepRun& run, const std::string& data_root) {
           {"repo", run.publish->repo},
           {"branch", run.publish->branch},
           {"capture_hash", hash_capture(data_root)}};
-}
-
-void write_json(const std::string& path, const Json& json, int indent = 2) {
-  write_file(path, json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 // Returns null for a missing or damaged file: the step that writes the file then runs again.
@@ -124,7 +119,7 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
                       : run.captures    ? capture_location(run.label)
                                         : statistics_location(run.label);
   options.model = run.model;
-  if (options.weights == "run") {  // the model of each run
+  if (options.weights == "run") {  // take the weights of each run
     const auto& model = run.capture.model;
     options.weights = !run.data.empty() ? run.model
                       : model.revision  ? model.name + "@" + *model.revision
@@ -163,7 +158,7 @@ bool SweepFolder::has_any_statistics(const std::string& label) const {
 }
 
 void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
-  if (store_) return;  // stores have no partial runs
+  if (store_) return;  // runs in a store leave no parts here
   if (run.data.empty() && has_complete_capture(run))
     DataRoot(capture_location(run.label)).remove_leftover_parts();
   if (run.statistics && has_complete_statistics(run))
@@ -206,7 +201,7 @@ void SweepFolder::record_published(const SweepRun& run, const std::string& addre
   make_folders(path_ + "/published");
   Json kept = publication_record(run, capture_location(run.label));
   kept["address"] = address;
-  write_json(published_file(run.label), kept);
+  write_json_file(published_file(run.label), kept);
 }
 
 std::string SweepFolder::branches_file(const std::string& repository) const {
@@ -228,7 +223,7 @@ bool SweepFolder::record_branches(const SweepConfig& config) const {
   for (const auto& [repository, names] : config.listed) {
     if (recorded_branches(repository)) continue;
     make_folders(path_ + "/branches");
-    write_json(branches_file(repository), names, 1);
+    write_json_file(branches_file(repository), names, 1);
     anew = true;
   }
   return anew;
@@ -237,7 +232,7 @@ bool SweepFolder::record_branches(const SweepConfig& config) const {
 void SweepFolder::write_failure(const std::string& label, const Error& error) const {
   make_folders(results_folder(label));
   mark_run_changed(label);
-  write_json(failure_file(label), {{"error", error.what()}});
+  write_json_file(failure_file(label), {{"error", error.what()}});
 }
 
 void SweepFolder::delete_failure(const std::string& label) const {
@@ -294,7 +289,7 @@ void SweepFolder::write_runs_file(const SweepConfig& config) const {
       run["published"] = target->repo + "@" + target->branch;
     runs.push_back(std::move(run));
   }
-  write_json(runs_file(), {{"name", config.name}, {"runs", runs}});
+  write_json_file(runs_file(), {{"name", config.name}, {"runs", runs}});
 }
 
 SweepIndex read_sweep_index(const SweepFolder& folder) {

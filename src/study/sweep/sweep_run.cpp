@@ -54,7 +54,7 @@ class SweepRunner {
     }
     if (options_.part != SweepPart::tables) run_all();
     for (std::size_t i = 0; i < runs_.size() && options_.part == SweepPart::tables; ++i) {
-      const auto& run = *runs_[i];  // processed by other tasks
+      const auto& run = *runs_[i];  // other tasks have processed the run
       auto& report = reports_[i];
       report.label = run.label;
       const auto failed = folder_.read_failure(run.label);
@@ -275,8 +275,8 @@ class SweepRunner {
   const SweepFolder& folder_;
   const SweepOptions& options_;
   std::vector<const SweepRun*> runs_;
-  bool counting_;  // progress counts runs
-  bool quiet_;     // no progress messages of single runs
+  bool counting_;  // the progress line counts finished runs
+  bool quiet_;     // single runs show no progress
   RunDataProducer data_;
   Progress progress_;
   bool publishes_;

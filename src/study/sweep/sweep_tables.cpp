@@ -1,6 +1,5 @@
 // Combined tables of the runs of a sweep, and of several sweeps (combine_sweeps()).
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -63,18 +62,17 @@ Table read_run_table(const SweepFolder& folder, const RunEntry& run, const std::
   Table sampled = read_parquet_table_with_gaps(file);
   if (name != "geometry" || file == exact || !path_exists(exact)) return sampled;
   auto columns = read_parquet_table_with_gaps(exact).columns();
-  const auto is_nan = [](double x) { return std::isnan(x); };
   for (auto& column : columns) {
     const auto* other = sampled.find(column.name);
     if (other != nullptr && other->reals.size() == column.reals.size() && !column.reals.empty() &&
-        std::ranges::all_of(column.reals, is_nan))
+        all_nan(column.reals))
       column = *other;
   }
   return Table(std::move(columns));
 }
 
-void combine_runs(const SweepFolder& folder, const std::vector<RunEntry>& runs,
-                  const std::string& name) {
+void combine_run_tables(const SweepFolder& folder, const std::vector<RunEntry>& runs,
+                        const std::string& name) {
   std::vector<std::pair<const RunEntry*, std::string>> files;  // runs that have the table
   bool csv = false;
   for (const auto& run : runs) {
@@ -104,7 +102,7 @@ void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config)
   }
   const std::vector<std::string> list(names.begin(), names.end());
   parallel_for(std::ssize(list),
-               [&](std::int64_t i) { combine_runs(folder, done, list[as_index(i)]); });
+               [&](std::int64_t i) { combine_run_tables(folder, done, list[as_index(i)]); });
   const auto write = [&](const std::string& name, const Table& table) {
     if (table.rows() == 0) return;
     table.write_csv(fmt::format("{}/{}.csv", folder.path(), name));
@@ -172,8 +170,7 @@ Table runs_table(const std::vector<NamedSweep>& sweeps) {
       const auto step = parse_branch_name(branch).step;
       table.add({sweep.name, run.value("label", ""), run.value("phase", ""),
                  run.value("order", std::int64_t{0}), run.value("state", ""),
-                 model.value("name", ""), branch,
-                 step ? Table::Cell(*step) : Table::Cell(std::nan(""))});
+                 model.value("name", ""), branch, step ? Table::Cell(*step) : Table::Cell(kNan)});
     }
   }
   return table;
@@ -222,7 +219,7 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
         fs::remove(fs::path(out) / fs::path(name.get<std::string>().append(kParquet)).filename());
     Json list = {{"sweeps", Json::array()}, {"tables", names}};
     for (const auto& sweep : opened) list["sweeps"].push_back(sweep.name);
-    write_file(list_file, list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_json_file(list_file, list);
     return combined;
   });
 }

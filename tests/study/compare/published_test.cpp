@@ -67,7 +67,6 @@ TEST(PublishedSets, EveryNumberHasAStandardError) {
 }
 
 TEST(PublishedSets, ProfileRowsHaveTheirBins) {
-  using PublishedValueKind = PublishedNumber::PublishedValueKind;
   const auto set = read_published_numbers("profiles");
   const auto* length = find(set, "qwen3-4b", "length_bins 8K-16K");
   ASSERT_NE(length, nullptr);

@@ -29,7 +29,7 @@ class Quantities : public testing::Test {
   double value(const std::string& quantity) { return of(quantity).value; }
   double profile(double low, double high, bool fraction) {
     PublishedNumber number;
-    number.value_kind = PublishedNumber::PublishedValueKind::profile;
+    number.value_kind = PublishedValueKind::profile;
     number.bin = {low, high, fraction};
     return measure_published_quantity(number, run_).value;
   }
@@ -121,12 +121,12 @@ TEST_F(Quantities, ProfilesAverageBinsWithTheirCentreInside) {
   EXPECT_NEAR(profile(0.9, 1.0, true), 0.51, 1e-15);
   EXPECT_NEAR(value("ap_dip_d4_5"), 0.55, 1e-15);
   PublishedNumber drop;
-  drop.value_kind = PublishedNumber::PublishedValueKind::profile;
+  drop.value_kind = PublishedValueKind::profile;
   drop.bin = {0, 0.2, true};
   drop.minus = PublishedProfileBin{0.8, 1, true};
   EXPECT_NEAR(measure_published_quantity(drop, run_).value, 0.07, 1e-15);
   PublishedNumber line;
-  line.value_kind = PublishedNumber::PublishedValueKind::line;
+  line.value_kind = PublishedValueKind::line;
   line.bin = {410, 450, false};
   EXPECT_NEAR(measure_published_quantity(line, run_).value, 0.56, 1e-15);
   line.layer = 9;
