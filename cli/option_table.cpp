@@ -49,7 +49,7 @@ constexpr TextValue kTextValues[] = {
     {"results", "FOLDER"},        {"statistics", "FOLDER"},
     {"sweeps", "FOLDER"}};
 
-// Returns the placeholder of an option's value. CLI11's type names: INT, UINT, FLOAT, TEXT.
+// Returns the placeholder that help shows for an option's value, such as FOLDER, N or NUMBER.
 std::string placeholder(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const auto type = option.get_type_name();

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <complex>
 
-#include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/sample_statistics.h"

@@ -50,7 +50,7 @@ inline void rotate_back(const RotaryEmbedding& rope, std::int64_t position,
   }
 }
 
-// ---- Ranks of a positive semidefinite matrix with eigenvalues l_1 >= l_2 >= ...
+// ---- Effective ranks of a positive semidefinite matrix with eigenvalues l_1 >= l_2 >= ...
 
 struct EffectiveRanks {
   double participation = kNan;  // (sum l)^2 / sum l^2

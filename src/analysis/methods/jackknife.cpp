@@ -1,8 +1,7 @@
-#include "analysis/methods/jackknife.h"
-
 #include <cmath>
 #include <numeric>
 
+#include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/rotation.h"

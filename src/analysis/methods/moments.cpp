@@ -11,7 +11,7 @@
 namespace qkscope {
 namespace {
 
-// Returns the rows with their means and the scatter of their positions. Other sums stay 0.
+// Sets the mean vector of the rows and the sum of squares of their positions; other sums stay 0.
 CentredRows compute_row_means(const RowsView& source) {
   const auto dim = as_index(source.dim);
   const auto count = static_cast<double>(source.size());

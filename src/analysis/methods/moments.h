@@ -1,5 +1,5 @@
-// Sampled rows of one head, groups of texts for the delete-a-group jackknife, and first and second
-// moments in float64.
+// Sampled rows of one head, first and second moments in float64, and the delete-a-group jackknife,
+// which recomputes the results of a head without one group of texts at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/numerics/matrix.h"
+#include "qkscope/analysis.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {
@@ -116,5 +117,20 @@ std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& 
 
 // Returns projections (count, rows) of rows minus the pooled mean on directions (count, dim).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
+
+// Returns the jackknife standard error from the leave-one-group-out values. NaN if a value is NaN
+// or there are fewer than two groups.
+double jackknife_error(std::span<const double> without);
+
+std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows);
+
+// Returns the jackknife replicates of `head`, computed from leave-one-group-out moments: first
+// component, axes a and b, statistics along them, and means of the plasticity profile. Discriminant
+// and active planes are fitted to all texts; only accuracy and variance are recomputed. Statistics
+// that need individual rows are NaN, and all are NaN for a replicate without rows.
+std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
+                                             std::span<const Moments> queries,
+                                             std::span<const Moments> keys,
+                                             const AnalyzeOptions& options);
 
 }  // namespace qkscope

@@ -9,8 +9,8 @@ namespace qkscope {
 // PCA of queries and keys together, from moments. qk_accuracy is NaN without individual rows.
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                            const PcaOptions& options);
-// PCA of queries and keys together, from rows. If `texts` is not null, qk_rows and qk_right are
-// counted by group of texts.
+// PCA of queries and keys together, from rows. qk_rows counts rows, and qk_right those that the
+// discriminant classifies correctly, by group of texts (one group if `texts` is null).
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts = nullptr);

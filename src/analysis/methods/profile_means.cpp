@@ -1,7 +1,7 @@
 #include <cmath>
 #include <vector>
 
-#include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/plasticity.h"
 #include "base/core/error.h"
 #include "base/core/numbers.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "analysis/methods/geometry.h"
-#include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "base/core/numbers.h"
 #include "base/numerics/matrix.h"
 #include "base/numerics/products.h"

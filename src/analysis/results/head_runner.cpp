@@ -4,7 +4,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/plasticity.h"
 #include "analysis/methods/rotation.h"

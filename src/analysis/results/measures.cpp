@@ -2,7 +2,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "analysis/methods/jackknife.h"
+#include "analysis/methods/moments.h"
 #include "analysis/results/head_results.h"
 #include "analysis/results/results_folder.h"
 #include "base/core/numbers.h"

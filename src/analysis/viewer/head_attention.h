@@ -62,8 +62,8 @@ struct QueryKeyPlan {
 
 // Plans the use of `memory` bytes: q and k of all layers, or of two layers plus as many residual
 // snapshots as fit. Throws a bad-input error if two layers and one snapshot do not fit.
-QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
-                             std::int64_t rows, std::int64_t memory);
+QueryKeyPlan plan_query_key_store(const ModelConfig& config, Device device, DType dtype,
+                                  std::int64_t rows, std::int64_t memory);
 
 // Returns a sentence for the user: what stays in memory, its size, and what is recomputed.
 std::string describe_plan(const QueryKeyPlan& plan);

@@ -76,8 +76,8 @@ std::int64_t QueryKeyPlan::bytes() const {
   return kept_layers * layer_bytes + snapshots() * residual_bytes + pass_bytes;
 }
 
-QueryKeyPlan plan_query_keys(const ModelConfig& config, Device device, DType dtype,
-                             std::int64_t rows, std::int64_t memory) {
+QueryKeyPlan plan_query_key_store(const ModelConfig& config, Device device, DType dtype,
+                                  std::int64_t rows, std::int64_t memory) {
   QueryKeyPlan plan;
   plan.dtype = device.kind == Device::Kind::cpu ? DType::f32 : dtype;
   plan.layers = config.n_layers;

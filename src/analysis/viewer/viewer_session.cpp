@@ -284,7 +284,7 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
   const auto cache = static_cast<std::int64_t>(kCachedHeads) *
                      head_attention_bytes(rows(), config.d_head) / std::max(1, options_.runs);
   const auto plan =
-      plan_query_keys(config, model->device(), model->dtype(), rows(), run_memory_ - cache);
+      plan_query_key_store(config, model->device(), model->dtype(), rows(), run_memory_ - cache);
   if (options_.on_plan) options_.on_plan(fmt::format("{}: {}", name, describe_plan(plan)));
   runs_.push_back({display_label(name), std::make_unique<QueryKeyStore>(
                                             std::move(model), options_.ids, plan, options_.quiet)});

@@ -34,7 +34,8 @@ class ViewerSession {
   std::string row_bytes(const HeadOfRun& head, std::int64_t query);
   // Returns float32 values (n_heads, statistics); HeadStatistics::kNames lists the columns.
   std::string statistics_bytes(std::size_t run, std::int64_t layer);
-  // Returns float32 values: 1 if the tile is exact, else 0; then cells (kTileCells, kTileCells).
+  // Returns float32 values: 1 for an exact tile or 0 for a preview; then cells (kTileCells,
+  // kTileCells).
   std::string tile_bytes(const HeadOfRun& head, int level, std::int64_t row, std::int64_t column,
                          CellValue value);
   HeadAttention& attention(const HeadOfRun& head);

@@ -53,7 +53,7 @@ HWY_INLINE Vector load_four_floats(const FourFloats& values) {
   return hn::Load(Four(), reinterpret_cast<const float*>(&values));
 }
 
-HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget& row,
+HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadingPosition& row,
                            const FourFloats* taps, FourComplex* signal) {
   const Vector re = hn::Set(Four(), static_cast<float>(value.real()));
   const Vector im = hn::Set(Four(), static_cast<float>(value.imag()));
@@ -70,7 +70,7 @@ HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadTarget
 // Adds value i times the 12 weights at taps[rows[i].taps] to the three vectors at
 // signal[rows[i].start]. Rows are sorted by position, so consecutive rows write the same points.
 // Interleaving four quarters of the rows avoids store-to-load stalls.
-void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadTarget* rows,
+void spread_onto_grid(std::span<const std::complex<double>> values, const SpreadingPosition* rows,
                       const FourFloats* taps, FourComplex* signal) {
   const std::size_t quarter = values.size() / 4;
   for (std::size_t i = 0; i < quarter; ++i)

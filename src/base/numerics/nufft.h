@@ -91,7 +91,7 @@ struct PeakCandidate {
 };
 
 // The NUFFT grid points that one row is spread to.
-struct SpreadTarget {
+struct SpreadingPosition {
   std::uint32_t start;  // index of the first FourComplex
   std::uint32_t taps;   // index of the first FourFloats of kernel weights
 };
@@ -202,7 +202,7 @@ class Nufft {
   std::int64_t tokens_;
   std::shared_ptr<const NufftTables> tables_;
   std::int64_t middle_;  // grid point of the origin
-  std::vector<SpreadTarget> rows_;
+  std::vector<SpreadingPosition> rows_;
   std::vector<FourComplex> signal_;  // (size / 4 + margins); margins repeat blocks periodically
   std::vector<float> largest_;       // (blocks + 1, 4): largest |S|^2 of each vector
   std::vector<float> edge_powers_;   // |S|^2 at edge.begin..edge.end of each edge

@@ -12,7 +12,8 @@
 namespace qkscope {
 namespace {
 
-void add_ranges(OwnedTensors& tensors, const std::string& prefix, const HeadMoments& moments) {
+void add_channel_ranges(OwnedTensors& tensors, const std::string& prefix,
+                        const HeadMoments& moments) {
   const auto fill = [&](const char* name, auto value) {
     Tensor& tensor = tensors.add(prefix + name, {moments.heads, moments.dim});
     for (std::int64_t i = 0; i < tensor.size(); ++i)
@@ -39,9 +40,11 @@ std::string export_key_ranges(const ExportInput& input) {
   for (const auto layer : input.statistics().layers) {
     using enum VectorStage;
     const auto prefix = fmt::format("layers.{}.", layer);
-    add_ranges(tensors, prefix + "k.pre.", input.moments(VectorKind::key, pre, layer, set));
-    add_ranges(tensors, prefix + "k.post.", input.moments(VectorKind::key, post, layer, set));
-    add_ranges(tensors, prefix + "v.pre.", input.moments(VectorKind::value, pre, layer, set));
+    add_channel_ranges(tensors, prefix + "k.pre.", input.moments(VectorKind::key, pre, layer, set));
+    add_channel_ranges(tensors, prefix + "k.post.",
+                       input.moments(VectorKind::key, post, layer, set));
+    add_channel_ranges(tensors, prefix + "v.pre.",
+                       input.moments(VectorKind::value, pre, layer, set));
   }
   prepare_output_file(input.options(), input.options().out);
   write_safetensors(input.options().out, tensors.all(),

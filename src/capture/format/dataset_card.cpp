@@ -121,8 +121,9 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
 Json capture_state_json(const Manifest& manifest, const CaptureSummary& summary) {
   Json buckets = Json::object();
   for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
-  // Details of model and run under the keys that qk-sniffer uses. Manifest::model_metadata does not
-  // contain the publishing destination, because it may change until the capture is finished.
+  // Details of the model and the run, under the keys that qk-sniffer uses. Manifest::model_metadata
+  // does not contain the publishing destination, because it may change until the capture is
+  // finished.
   Json details = manifest.model_metadata;
   if (!details.contains("dataset_name")) details["dataset_name"] = "";
   details[metadata::kStateAttentionScope] =

@@ -30,7 +30,7 @@ class CaptureRun {
       : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
-    CapturePart part(plan_, make_capture_part_run(plan_, options_, [&] {
+    CapturePart part(plan_, make_part_run(plan_, options_, [&] {
                        source_.emplace(plan_, options_.shard).wait_for_tokenizer();
                      }));
     if (part.is_open()) capture(part);
@@ -254,8 +254,8 @@ class CaptureRun {
 
 }  // namespace
 
-PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options,
-                              std::function<void()> check_inputs) {
+PartRun make_part_run(const RunPlan& plan, const CaptureOptions& options,
+                      std::function<void()> check_inputs) {
   return {.kind = kCaptureRun,
           .data_root = plan.config.output.data_root,
           .inputs = snapshot_inputs(plan),

@@ -33,8 +33,8 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           SharedPassStatistics* companion = nullptr);
 
 // Describes the run of a capture for CapturePart. `check_inputs`: see PartRun.
-PartRun make_capture_part_run(const RunPlan& plan, const CaptureOptions& options,
-                              std::function<void()> check_inputs);
+PartRun make_part_run(const RunPlan& plan, const CaptureOptions& options,
+                      std::function<void()> check_inputs);
 
 // Whether the plan's data root holds an unfinished capture that this run would resume.
 bool can_resume_capture(const RunPlan& plan);

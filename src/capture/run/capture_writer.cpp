@@ -92,7 +92,7 @@ void DocumentList::check_stored_documents_were_passed() const {
 struct CaptureWriter::State {
   State(const CapturePlan& made, const CaptureOptions& options)
       : plan(made),
-        part(plan.run_plan(), make_capture_part_run(plan.run_plan(), options, [] {})),
+        part(plan.run_plan(), make_part_run(plan.run_plan(), options, [] {})),
         list(plan.run_plan(), part.is_open() ? &part.journal() : nullptr, options.shard) {}
 
   CapturePlan plan;

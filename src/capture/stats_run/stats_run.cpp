@@ -48,7 +48,7 @@ Manifest make_stats_manifest(const StatsRunPlan& plan) {
   return manifest;
 }
 
-// Merges the sums of all parts in order; computes lengths and positions from the examples.
+// Merges the sums of all parts, in order. Text lengths and positions come from the data set.
 Statistics merge_part_sums(const std::vector<Journal>& parts) {
   // A shard without documents is valid, because there may be more shards than texts.
   auto part =

@@ -1,4 +1,4 @@
-// Parsing of config.json of any family into a ModelConfig. The readers of model families are in
+// Parses config.json of any model family into a ModelConfig. The readers of model families are in
 // families/, their list and shared readers in family.cpp.
 #pragma once
 

@@ -338,7 +338,7 @@ class HeadRecurrence {
   const float* k_ = q_ + config_.key_width();
   const float* v_ = input_.qkv.data<float>() + 2 * config_.key_width() + head_ * d_v_;
   float* output_;
-  float* state_;  // here begins the layout of MixerMemory::heads
+  float* state_;  // here begins the layout of MixerState::heads
   float* keys_;
   float* written_;
   float* log_decays_;
@@ -395,7 +395,7 @@ void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t 
 
 }  // namespace
 
-MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences) {
+MixerState make_mixer_memory(const MixerConfig& config, std::int64_t sequences) {
   return {Tensor({sequences, config.taps - 1, config.channels()}),
           Tensor({sequences, config.value_heads, recurrence_head_floats(config)})};
 }

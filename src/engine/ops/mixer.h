@@ -16,18 +16,18 @@ namespace qkscope {
 // written to the state (chunk, d_value) and the log decays (chunk), so that a sequence split over
 // several passes gives the same bits as one pass. Kimi Delta Attention has no chunks: the memory of
 // a head is its state, in blocks of rows::kStateColumns columns.
-struct MixerMemory {
+struct MixerState {
   Tensor inputs;  // (sequences, taps - 1, channels) last inputs of the convolution
   Tensor heads;   // (sequences, value_heads, floats of a head)
 };
-MixerMemory make_mixer_memory(const MixerConfig& config, std::int64_t sequences);
+MixerState make_mixer_memory(const MixerConfig& config, std::int64_t sequences);
 std::int64_t mixer_memory_floats(const MixerConfig& config);     // of one sequence
 std::int64_t recurrence_head_floats(const MixerConfig& config);  // of one head and sequence
 
 // Optional results of a mixer in addition to its output; leave a field empty or null to skip it.
 struct MixerStates {
-  TensorView rows = {};           // MixerConfig::state_shape(state_rows)
-  MixerMemory* memory = nullptr;  // of the sequences of the batch, in their order
+  TensorView rows = {};          // MixerConfig::state_shape(state_rows)
+  MixerState* memory = nullptr;  // of the sequences of the batch, in their order
 };
 
 struct MixerInput {
@@ -36,7 +36,7 @@ struct MixerInput {
   ConstTensorView x;  // (rows, d_model)
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> state_rows = {};  // ascending rows after which states are wanted
-  const MixerMemory* past = nullptr;  // by slot, for sequences with past tokens; or null
+  const MixerState* past = nullptr;  // by slot, for sequences with past tokens; or null
 };
 
 // Computes output (rows, value_heads, d_value): the whole mixer except the output projection.
@@ -53,7 +53,7 @@ struct LinearRecurrenceInput {
   ConstTensorView log_decays;  // (rows, decays)
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> state_rows = {};  // as in MixerInput
-  const MixerMemory* past = nullptr;              // as in MixerInput
+  const MixerState* past = nullptr;               // as in MixerInput
 };
 void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& states,
                        TensorView output);

@@ -79,7 +79,7 @@ void set_head_class(const TableRow& row, PooledHead& head) {
         set_head_value(head, name + suffix, found == name ? 1 : 0);
 }
 
-void set_rotated_values(const TableRow& row, PooledHead& head) {
+void set_rotation_values(const TableRow& row, PooledHead& head) {
   set_head_value(head, "slope_ratio", std::fabs(row.number("alpha_k") / row.number("alpha_q")));
   set_head_value(head, "share_positive_bias", is_positive(row.number("bias_strength")));
   set_head_value(head, "share_positive_mu_q_a", is_positive(row.number("mu_q_a")));
@@ -108,7 +108,7 @@ const HeadTable kHeadTables[] = {
      "position_r r_q_a |r_q_a| r_k_a |r_k_a| alpha_q |alpha_q| alpha_k |alpha_k| mu_q_a mu_k_a "
      "bias_strength separation_strength var_frac_a var_frac_b plane_var_fraction residual_pos_r "
      "content_var_b active_planes position_r_null r_q_a_null r_k_a_null",
-     set_rotated_values},
+     set_rotation_values},
     {"complement", "", set_complement_values},
     {"head_metrics", "ap_overall ap_profile_overall ap_first20 ap_last20 ap_drop q_R2_pos"},
     {"geometry",

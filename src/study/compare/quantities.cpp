@@ -157,7 +157,7 @@ std::optional<ParsedQuantity> parse_quantity(std::string name, RunTables& run) {
 
 // Returns the values of the heads whose relative depth (layer / last layer) is in the bin of width
 // 0.1 that starts at `begin`. Integer arithmetic avoids rounding errors for layers on a bin edge.
-std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double begin) {
+std::vector<double> values_at_depth(const std::vector<HeadMetric>& heads, double begin) {
   std::int64_t last = 0;
   for (const auto& head : heads) last = std::max(last, head.layer);
   const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
@@ -169,9 +169,9 @@ std::vector<double> values_at_depth(const std::vector<HeadValue>& heads, double 
 }
 
 // Returns the description without the quantity ("mean of ") and the value: NaN for too few heads.
-std::pair<std::string, double> compute_head_statistic(const std::vector<HeadValue>& heads,
+std::pair<std::string, double> compute_head_statistic(const std::vector<HeadMetric>& heads,
                                                       const HeadStatistic& statistic) {
-  const auto values = project(heads, &HeadValue::value);
+  const auto values = project(heads, &HeadMetric::value);
   const double at = statistic.at;
   const auto n = static_cast<double>(values.size());
   const auto count = [&](auto condition) {
@@ -214,7 +214,7 @@ MeasuredValue evaluate_head_statistic(const ParsedQuantity& quantity, const std:
   if (!heads)
     return {.missing =
                 fmt::format("the results have no {} in a table {}", column.column, column.table)};
-  if (layer) std::erase_if(*heads, [&](const HeadValue& head) { return head.layer != *layer; });
+  if (layer) std::erase_if(*heads, [&](const HeadMetric& head) { return head.layer != *layer; });
   const auto [description, value] = compute_head_statistic(*heads, quantity.statistic);
   if (std::isnan(value)) return {.missing = "no head of ours has this number"};
   MeasuredValue ours{.value = value, .column = description + column.describe()};

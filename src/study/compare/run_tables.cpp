@@ -31,7 +31,7 @@ std::optional<std::vector<const Table::Column*>> find_columns(
 
 // Appends the `wanted` quantity of every head that has a value. Returns false without the columns.
 bool append_head_values(const Table& table, const HeadQuantity& wanted,
-                        std::vector<HeadValue>& heads) {
+                        std::vector<HeadMetric>& heads) {
   const bool is_text = !wanted.equals.empty();
   const auto& divisor = wanted.divisor.empty() ? wanted.column : wanted.divisor;
   const auto columns = find_columns(table, {"layer", "head", wanted.column, divisor});
@@ -189,10 +189,10 @@ const std::vector<Table>* RunTables::tables(const std::string& name) {
   return found->second ? &*found->second : nullptr;
 }
 
-std::optional<std::vector<HeadValue>> RunTables::head_values(const HeadQuantity& column) {
+std::optional<std::vector<HeadMetric>> RunTables::head_values(const HeadQuantity& column) {
   const auto* all = tables(column.table);
   if (all == nullptr) return {};
-  std::vector<HeadValue> heads;
+  std::vector<HeadMetric> heads;
   for (const auto& table : *all)
     if (!append_head_values(table, column, heads)) return {};
   return heads;

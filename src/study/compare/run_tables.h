@@ -103,7 +103,7 @@ struct AnalyzedRunFolder {
 // bad-input error for any other folder and for a sweep without a finished run.
 std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder);
 
-struct HeadValue {
+struct HeadMetric {
   std::int64_t layer = 0;
   std::int64_t head = 0;
   double value = 0;  // never NaN
@@ -145,7 +145,7 @@ class RunTables {
   std::string label() const;
 
   // Returns the heads that have a value, or nullopt if the table or a column is missing.
-  std::optional<std::vector<HeadValue>> head_values(const HeadQuantity& column);
+  std::optional<std::vector<HeadMetric>> head_values(const HeadQuantity& column);
   // Returns one profile per head that has a value; empty if the results have no binned profile.
   const std::vector<HeadProfile>& profiles();
   // Returns the standard error over texts of the mean over heads; NaN for several runs or if

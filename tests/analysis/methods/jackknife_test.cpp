@@ -1,6 +1,4 @@
 // Heads without a group of texts.
-#include "analysis/methods/jackknife.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>

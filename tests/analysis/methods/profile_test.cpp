@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/methods/jackknife.h"
 #include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/moments.h"
 #include "analysis/methods/plasticity.h"

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "analysis/methods/jackknife.h"
 #include "analysis/methods/moments.h"
 #include "analysis/methods/pca.h"
 #include "analysis/methods/planted.h"

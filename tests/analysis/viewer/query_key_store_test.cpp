@@ -21,7 +21,7 @@ std::vector<float> values(const HeadVectors& head, std::int64_t count) {
 
 TEST(QueryKeyPlan, KeepsAllLayersWhereTheyFit) {
   const auto config = read_model_config(golden_path("smollm3_list"));
-  const auto plan = plan_query_keys(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
+  const auto plan = plan_query_key_store(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
   EXPECT_FALSE(plan.recomputes());
   EXPECT_EQ(plan.kept_layers, config.n_layers);
   EXPECT_EQ(plan.layer_bytes, kTokens * (config.n_heads + config.n_kv_heads) * config.d_head * 4);
@@ -30,10 +30,10 @@ TEST(QueryKeyPlan, KeepsAllLayersWhereTheyFit) {
 
 TEST(QueryKeyPlan, IsWithinItsMemoryOrRefused) {
   const auto config = read_model_config(golden_path("smollm3_list"));
-  const auto all = plan_query_keys(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
+  const auto all = plan_query_key_store(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
   bool recomputed = false;
   for (auto memory = all.bytes() - 1; memory > all.pass_bytes; memory -= all.layer_bytes / 3) try {
-      const auto plan = plan_query_keys(config, {}, DType::f32, kTokens, memory);
+      const auto plan = plan_query_key_store(config, {}, DType::f32, kTokens, memory);
       EXPECT_LE(plan.bytes(), memory);
       EXPECT_TRUE(plan.recomputes());
       EXPECT_GE(plan.kept_layers, 2);

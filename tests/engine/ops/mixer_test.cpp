@@ -258,7 +258,7 @@ struct RandomWeights {
 constexpr std::int64_t kModelWidth = 16;
 
 Tensor run_net(const RandomWeights& net, const Tensor& x, const std::vector<Sequence>& sequences,
-               const MixerMemory* past = nullptr, MixerMemory* memory = nullptr) {
+               const MixerState* past = nullptr, MixerState* memory = nullptr) {
   Tensor output({x.dim(0), net.config.value_heads, net.config.d_value});
   apply_mixer({net.config, net.weights, x, sequences, {}, past}, {.rows = {}, .memory = memory},
               output);

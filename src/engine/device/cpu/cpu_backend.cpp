@@ -10,7 +10,7 @@ namespace {
 
 struct CpuKeyValueStore : KeyValueStore {
   std::vector<LayerKeyValueStore> layers;
-  std::vector<MixerMemory> recurrent;  // (layers); empty tensors in layers without a state
+  std::vector<MixerState> recurrent;  // (layers); empty tensors in layers without a state
 };
 
 }  // namespace
@@ -33,7 +33,7 @@ std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t seq
     store->layers.emplace_back(sequences, config().n_kv_heads_of(layer), config().d_head_of(layer),
                                config().d_value_of(layer));
     store->recurrent.push_back(layer.has_state() ? make_mixer_memory(config().mixer, sequences)
-                                                 : MixerMemory());
+                                                 : MixerState());
   }
   return store;
 }

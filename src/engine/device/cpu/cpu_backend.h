@@ -181,8 +181,8 @@ class CpuBackend : public Backend {
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
   std::vector<RotaryTable> tables_;             // one per RoPE of the model, for the active rows
   std::vector<LayerKeyValueStore>* stored_ = nullptr;  // (n_layers) KV cache, or null
-  std::vector<MixerMemory>* recurrent_ = nullptr;      // (n_layers) of the cache, or null
-  std::vector<MixerMemory> recurrent_after_;           // (n_layers) of the sequences of this pass
+  std::vector<MixerState>* recurrent_ = nullptr;       // (n_layers) of the cache, or null
+  std::vector<MixerState> recurrent_after_;            // (n_layers) of the sequences of this pass
   bool cache_appended_ = false;                        // this layer has been appended to stored_
   std::optional<LayerKeyValueStore::KeysAndValues> cached_rows_;      // unpacked, for scores
   std::map<std::int64_t, LayerKeyValueStore::KeysAndValues> shared_;  // by layer, for later ones

@@ -9,8 +9,8 @@ constexpr int kColumns = 16;  // columns of the state in a block
 constexpr int kLanesPerColumn = 8;
 constexpr int kWidest = static_cast<int>(kCudaWidestKeys);
 
-// Runs sequences without chunks, and computes `row_states` of all. One block per sequence, head and
-// kColumns columns of the state. Lane l of a column's eight lanes holds the keys l, l + 8, ...
+// Processes, token by token, sequences that are not split into chunks, and computes `row_states` of
+// every sequence. One block per sequence, head and kColumns state columns; eight lanes per column.
 template <typename T, int kPerLane, bool kHasChannelDecays>
 __global__ void token_recurrence_kernel(MixerArguments a) {
   const auto& c = a.config;

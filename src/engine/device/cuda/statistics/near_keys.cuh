@@ -61,13 +61,13 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float stream = quad_sum(stream_[band][half]);
       if (lane % 4 != 0) return;
-      store(near_column(NearKeyColumn::stream), position, stream);
-      if (position == 0) store(near_column(NearKeyColumn::prev), 0, 0.0f);
+      store(near_keys_column(NearKeyColumn::stream), position, stream);
+      if (position == 0) store(near_keys_column(NearKeyColumn::prev), 0, 0.0f);
     });
     __syncwarp();
     for (int i = lane; i < Shape::kWarpRows * options_.bands; i += 32) {
       const int row = i % Shape::kWarpRows, band = i / Shape::kWarpRows;
-      store(near_column(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
+      store(near_keys_column(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
     }
   }
 
@@ -126,7 +126,7 @@ class NearKeyPass {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        store(near_column(NearKeyColumn::sink_0) + 2 * pair + i, position,
+        store(near_keys_column(NearKeyColumn::sink_0) + 2 * pair + i, position,
               p[band][0][2 * half + i]);
     });
   }
@@ -136,8 +136,8 @@ class NearKeyPass {
       for_each_lane_column<Shape::kKeys>([&](int n, int i) {
         const int distance = position - key - fragment_key_column(n, i);
         const float value = p[band][n][2 * half + i];
-        if (distance == 0) store(near_column(NearKeyColumn::self), position, value);
-        if (distance == 1) store(near_column(NearKeyColumn::prev), position, value);
+        if (distance == 0) store(near_keys_column(NearKeyColumn::self), position, value);
+        if (distance == 1) store(near_keys_column(NearKeyColumn::prev), position, value);
       });
     });
   }

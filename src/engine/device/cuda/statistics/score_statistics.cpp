@@ -49,8 +49,8 @@ LayerAttentionSums read_attention_sums(const ResultLayout& layout,
   return attention;
 }
 
-DocumentRowTile row_tile(const Sequence& sequence, std::int64_t first, std::int64_t values,
-                         std::int64_t head = 0) {
+DocumentRowTile make_row_tile(const Sequence& sequence, std::int64_t first, std::int64_t values,
+                              std::int64_t head = 0) {
   return {static_cast<std::int32_t>(sequence.begin), static_cast<std::int32_t>(sequence.length),
           static_cast<std::int32_t>(first), static_cast<std::int32_t>(values),
           static_cast<std::int32_t>(head)};
@@ -61,7 +61,7 @@ std::vector<DocumentRowTile> list_row_tiles(std::span<const Sequence> sequences,
   std::vector<DocumentRowTile> tiles;
   for (const auto& sequence : sequences)
     for (std::int64_t first = 0; first < sequence.length; first += rows)
-      tiles.push_back(row_tile(sequence, first, sequence.begin));
+      tiles.push_back(make_row_tile(sequence, first, sequence.begin));
   std::ranges::stable_sort(tiles, std::greater<>(), &DocumentRowTile::first);
   return tiles;
 }
@@ -121,7 +121,8 @@ SampledQueries sample_queries(std::span<const Sequence> sequences, const ScoreAr
         const auto values = out.head_rows - first;
         out.blocks.push_back({weight, static_cast<std::int32_t>(values)});
         for (std::int64_t row = 0; weight > 0 && row < kSampledQueries; row += tile_rows)
-          out.tiles.push_back(row_tile(sequence, first + row, values, head - scores.first_head));
+          out.tiles.push_back(
+              make_row_tile(sequence, first + row, values, head - scores.first_head));
         if (weight > 0) out.head_rows += kSampledQueries;
         first += kSampledQueries;
       }
@@ -295,7 +296,7 @@ void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& 
     const auto& scores = launch.scores;
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
     const auto values = scores.heads * scores.value_rows;
-    check(cudaMemsetAsync(scores.values + near_column(NearKeyColumn::dup) * values, 0,
+    check(cudaMemsetAsync(scores.values + near_keys_column(NearKeyColumn::dup) * values, 0,
                           as_index(kTokenColumns * values * kFloatBytes), stream_),
           "clear statistics of rows");
     compute_near_key_statistics(scores, stream_);

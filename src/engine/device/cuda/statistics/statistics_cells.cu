@@ -33,10 +33,10 @@ struct ScoreRow {
     if (column >= layout.near_column_count())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
              (column < layout.kept_mass(0) || (column - layout.kept_mass(0)) % 2 == 0);
-    return column < near_column(NearKeyColumn::sink_4) ||
-           (column > near_column(NearKeyColumn::sink_4) &&
-            column < near_column(NearKeyColumn::max_logit)) ||
-           column >= near_column(NearKeyColumn::near);
+    return column < near_keys_column(NearKeyColumn::sink_4) ||
+           (column > near_keys_column(NearKeyColumn::sink_4) &&
+            column < near_keys_column(NearKeyColumn::max_logit)) ||
+           column >= near_keys_column(NearKeyColumn::near);
   }
 
   // Returns the value of a column of statistics, which is stored or derived from stored columns.
@@ -44,7 +44,7 @@ struct ScoreRow {
     const auto& layout = a.layout;
     if (column == layout.sink_above_half())
       return position >= kSinkAboveHalfFrom &&
-                     stored_value(near_column(NearKeyColumn::sink_0)) > 0.5f
+                     stored_value(near_keys_column(NearKeyColumn::sink_0)) > 0.5f
                  ? 1
                  : 0;
     if (column < layout.near_column_count())
@@ -62,7 +62,7 @@ struct ScoreRow {
  private:
   __device__ double near_key_value(NearKeyColumn which, std::int64_t column) const {
     const auto sink = [&](int key) {
-      return stored_value(near_column(NearKeyColumn::sink_0) + key);
+      return stored_value(near_keys_column(NearKeyColumn::sink_0) + key);
     };
     switch (which) {
       case NearKeyColumn::sink_4:
@@ -80,7 +80,7 @@ struct ScoreRow {
       case NearKeyColumn::alpha_2:
       case NearKeyColumn::alpha_3:
         return position < kSinkRows
-                   ? sink(static_cast<int>(column - near_column(NearKeyColumn::alpha_0)))
+                   ? sink(static_cast<int>(column - near_keys_column(NearKeyColumn::alpha_0)))
                    : 0.0f;
       default:
         return stored_value(column);
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const BucketCellSumArgu
     arguments.square[out * a.layout.columns() + column] = square;
   }
   largest = warp_max(largest);
-  if (lane == 0 && column == near_column(NearKeyColumn::max_logit))
+  if (lane == 0 && column == near_keys_column(NearKeyColumn::max_logit))
     arguments.max_logit[out] = largest;
 }
 

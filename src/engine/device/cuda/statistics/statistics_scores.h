@@ -40,7 +40,7 @@ struct ScoreArguments : QueriesAndKeys {
   }
 };
 
-constexpr std::int64_t near_column(NearKeyColumn column) {
+constexpr std::int64_t near_keys_column(NearKeyColumn column) {
   return AttentionColumnLayout::offset(column);
 }
 

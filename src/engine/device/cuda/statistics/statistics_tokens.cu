@@ -9,8 +9,8 @@ namespace {
 template <typename T, int kWidth>
 using TokenShape = ScoreTileShape<T, kWidth, sizeof(T) == 2 && kWidth <= 128 ? 8 : 4, 1>;
 
-// One of the two queries of a lane, and its sums of attention weights. Index 0 of the arrays is for
-// listed keys (dup), index 1 for the rows after listed keys (ind).
+// One of the two queries of a lane, and its sums of attention weights. Array index 0: keys with the
+// token of the query (duplicate-token keys, dup); index 1: the keys after them (induction, ind).
 struct TokenQuery {
   int entry;
   int first[2];    // first visible entry of its token; the last one precedes `entry`
@@ -87,8 +87,8 @@ __device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const
     for (int i = 0; i < 4; ++i) {
       const float sum = quad_sum(queries[half].sums[i]);
       if (threadIdx.x % 4 == 0 && queries[half].entry < last)
-        a.value(near_column(NearKeyColumn::dup) + i, head, list.rows[queries[half].entry].row) =
-            sum;
+        a.value(near_keys_column(NearKeyColumn::dup) + i, head,
+                list.rows[queries[half].entry].row) = sum;
     }
 }
 
