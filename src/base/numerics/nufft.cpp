@@ -2,7 +2,7 @@
 // Magland and af Klinteberg, SIAM J. Sci. Comput. 41, 2019):
 //   1. Spread: value z_t at grid coordinate u = 5 t / tokens is added to the eight nearest points m
 //      with weights phi(u - m), phi(x) = exp(b (sqrt(1 - (x / 4)^2) - 1)), b = 13.25.
-//   2. A single-precision FFT of the grid (fft.h).
+//   2. A single-precision FFT of the grid (nufft.h).
 //   3. Deconvolve: divide by the Fourier transform of phi (`gain` is its inverse).
 // Aliasing of phi is below 2e-3 for angles up to 2.82 radians per grid point; `tokens` is the
 // largest step that keeps the band below that angle. Short inputs (tokens == 5) have one grid point

@@ -1,5 +1,5 @@
 // Moments (statistics A) on the GPU: sums over every row of q, k or v, as defined in
-// qkscope/statistics.h. statistics_moments.cpp partitions the rows into chunks; the .cu files have
+// qkscope/statistics.h. moment_statistics.cpp partitions the rows into chunks; the .cu files have
 // the kernels.
 //
 // Rows are shifted by a constant per channel before they are summed, so that plain sums keep their
