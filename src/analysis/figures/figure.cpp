@@ -36,17 +36,16 @@ double legend_entry_width(const LegendEntry& entry) {
   return 0.26 + text_width(plain, style::kSmall);
 }
 
-#define NAMED(function) {#function, function},
-const std::map<std::string, FigureDrawer*> kDrawingFunctions = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
-#undef NAMED
-
 // `defaults`: YAML keys shared by all figures that use the same drawing function.
 FigureKind figure_kind(const std::string& name, const Json& defaults, const Json& own_keys) {
+#define NAMED(function) {#function, function},
+  static const std::map<std::string, FigureDrawer*> kDrawers = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
+#undef NAMED
   const auto draw = own_keys.value("draw", name);
   Json keys = defaults.value(draw, Json::object());
   keys.update(own_keys);
   return {name, keys.value("tables", std::vector<std::string>()), keys.value("runs", ""),
-          kDrawingFunctions.at(draw), keys};
+          kDrawers.at(draw), keys};
 }
 
 void add_geometry_heatmaps(const Json& defaults, std::vector<FigureKind>& kinds) {
@@ -149,7 +148,7 @@ double text_width(std::string_view text, double points) {
   return static_cast<double>(utf8::count_characters(text)) * points * 0.56 / 72;
 }
 
-std::string gnuplot_palette_command(const std::vector<std::string>& colours) {
+std::string gnuplot_palette_command(std::span<const char* const> colours) {
   std::string stops;
   for (std::size_t i = 0; i < colours.size(); ++i)
     stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
@@ -176,7 +175,7 @@ std::vector<LegendEntry> rope_nope_legend() {
 }
 
 LegendEntry family_legend_entry(std::size_t index, const std::string& title) {
-  return {title, style::kFamilies[index % style::kFamilies.size()],
+  return {title, style::kFamilies[index % std::size(style::kFamilies)],
           style::kFamilyPoints[index % std::size(style::kFamilyPoints)]};
 }
 

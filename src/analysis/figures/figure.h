@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,18 +61,17 @@ inline constexpr char kKeyEarly[] = "#FBC4B4";
 inline constexpr char kKeyLate[] = "#7F0A0A";
 
 // Colour scales of heat maps, from low to high at even steps.
-inline const std::vector<std::string> kBlues = {"#F4F8FC", "#9CC3E0", "#3B82BD", "#08306B"};
-inline const std::vector<std::string> kReds = {"#FDF5F2", "#F6B09A", "#DC5A42", "#7F0A0A"};
-inline const std::vector<std::string> kGreens = {"#F4FAF7", "#93D2BC", "#2E9E7D", "#00402E"};
+inline constexpr const char* kBlues[] = {"#F4F8FC", "#9CC3E0", "#3B82BD", "#08306B"};
+inline constexpr const char* kReds[] = {"#FDF5F2", "#F6B09A", "#DC5A42", "#7F0A0A"};
+inline constexpr const char* kGreens[] = {"#F4FAF7", "#93D2BC", "#2E9E7D", "#00402E"};
 // Cividis: perceptually uniform and readable with colour vision deficiency.
-inline const std::vector<std::string> kCividis = {"#00204D", "#414D6B", "#7C7B78", "#BCAF6F",
-                                                  "#FFEA46"};
+inline constexpr const char* kCividis[] = {"#00204D", "#414D6B", "#7C7B78", "#BCAF6F", "#FFEA46"};
 // Diverging scale: blue below zero, white at zero, red above.
-inline const std::vector<std::string> kAroundZero = {"#2166AC", "#92C5DE", "#F7F7F7", "#F4A582",
-                                                     "#B2182B"};
+inline constexpr const char* kAroundZero[] = {"#2166AC", "#92C5DE", "#F7F7F7", "#F4A582",
+                                              "#B2182B"};
 // Colours of model families, in order of appearance.
-inline const std::vector<std::string> kFamilies = {"#0072B2", "#E69F00", "#009E73", "#CC79A7",
-                                                   "#882255", "#56B4E9", "#999933", "#333333"};
+inline constexpr const char* kFamilies[] = {"#0072B2", "#E69F00", "#009E73", "#CC79A7",
+                                            "#882255", "#56B4E9", "#999933", "#333333"};
 
 // gnuplot's point types: filled circle, filled square, filled diamond.
 inline constexpr int kCircle = 7;
@@ -204,7 +204,7 @@ bool is_multiple_of_thousand(double step);
 double text_width(std::string_view text, double points);
 
 // Returns the gnuplot command `set palette` for equally spaced colours.
-std::string gnuplot_palette_command(const std::vector<std::string>& colours);
+std::string gnuplot_palette_command(std::span<const char* const> colours);
 
 // Returns gnuplot commands for the plot area. Edges are in inches from the left and lower edge.
 std::string margin_commands(double left, double right, double bottom, double top);

@@ -281,7 +281,7 @@ Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
 }
 
 Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
-  static const std::map<std::string, std::vector<std::string>> kColours = {
+  static const std::map<std::string, std::span<const char* const>> kColours = {
       {"blues", style::kBlues}, {"reds", style::kReds}, {"around_zero", style::kAroundZero}};
   const bool around_zero = kind.text("colours") == "around_zero";
   Figure figure;

@@ -147,7 +147,7 @@ std::string render_report_page(const ReportResults& part, const ReportResults* o
                                                  {"script", embedded::page_script}});
 }
 
-const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
+constexpr std::string_view kFormats[] = {"svg", "png", "pdf"};
 
 // A temporary folder inside the output folder, so that rename() can move the finished files.
 struct TemporaryFigureFolder {
@@ -174,7 +174,7 @@ struct TemporaryFigureFolder {
 void check_draw_options(const DrawOptions& options) {
   if (options.formats.empty()) bad_input("--format: expected some of svg,png,pdf");
   for (const auto& format : options.formats)
-    if (std::ranges::find(kFormats, format) == kFormats.end())
+    if (std::ranges::find(kFormats, format) == std::end(kFormats))
       bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
   if (const int least = std::ranges::min(options.components); least < 0)
     bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", least);

@@ -23,7 +23,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
 
 // Tables that have at least one row for every analysed head.
-const std::vector<const char*> kHeadTables = {"qk", "rotated", "head_metrics", "geometry"};
+constexpr std::initializer_list<const char*> kHeadTables = {"qk", "rotated", "head_metrics",
+                                                            "geometry"};
 
 // Maps each head in the tables to its index in the order of run, layer and head number.
 class HeadIndex {
@@ -69,30 +70,32 @@ class HeadIndex {
 };
 
 // Tables and columns that the page shows, in page order. '?': missing in older results.
-const std::vector<std::pair<const char*, std::string>> kHeadMeasures = {
-    {"qk",
-     "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
-     "positional_variance_k"},
-    {"rotated",
-     "position_r position_r_null? position_r_p? r_q_a r_q_a_null? r_q_a_p? r_k_a r_k_a_null? "
-     "r_k_a_p? alpha_q alpha_k mu_q_a mu_k_a bias_strength separation_strength var_frac_a "
-     "var_frac_b plane_var_fraction omega omega_r_squared"},
-    {"head_metrics",
-     "q_R2_pos q_beta_norm ap_profile_overall ap_overall ap_first20 ap_last20 ap_drop "
-     "ap_free_overall? ap_free_first20? ap_free_last20? ap_free_drop?"},
-    {"taxonomy", "r_q_axis? r_k_axis? pc_position? pc_position_variance?"},
-    {"attention",
-     "sink_0? previous_token_head? induction_head? stream? entropy? distance_mean? perplexity?"},
-    {"geometry", [] {
-       std::string columns;
-       for (const auto& column : geometry_columns())
-         columns += (columns.empty() ? "" : " ") + column.name + "?";
-       return columns;
-     }()}};
+std::vector<std::pair<const char*, std::string>> head_measures() {
+  return {
+      {"qk",
+       "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
+       "positional_variance_k"},
+      {"rotated",
+       "position_r position_r_null? position_r_p? r_q_a r_q_a_null? r_q_a_p? r_k_a r_k_a_null? "
+       "r_k_a_p? alpha_q alpha_k mu_q_a mu_k_a bias_strength separation_strength var_frac_a "
+       "var_frac_b plane_var_fraction omega omega_r_squared"},
+      {"head_metrics",
+       "q_R2_pos q_beta_norm ap_profile_overall ap_overall ap_first20 ap_last20 ap_drop "
+       "ap_free_overall? ap_free_first20? ap_free_last20? ap_free_drop?"},
+      {"taxonomy", "r_q_axis? r_k_axis? pc_position? pc_position_variance?"},
+      {"attention",
+       "sink_0? previous_token_head? induction_head? stream? entropy? distance_mean? perplexity?"},
+      {"geometry", [] {
+         std::string columns;
+         for (const auto& column : geometry_columns())
+           columns += (columns.empty() ? "" : " ") + column.name + "?";
+         return columns;
+       }()}};
+}
 
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
-  for (const auto& [table, columns] : kHeadMeasures) {
+  for (const auto& [table, columns] : head_measures()) {
     if (!results.has_table(table)) continue;
     const ResultFrame& frame = results.frame(table);
     for (auto column : split(columns, ' ')) {

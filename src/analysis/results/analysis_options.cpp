@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/core/fork_safe_static.h"
 #include "qkscope/experimental/options.h"
 
 namespace qkscope {
@@ -92,7 +93,8 @@ using enum OptionKind;
 using Group = OptionGroup;
 
 // clang-format off
-const std::vector<AnalysisOption> kRows = {
+std::vector<AnalysisOption> make_rows() {
+ return {
   // Options that replace metadata which a capture lacks.
   row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
   row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
@@ -175,7 +177,8 @@ const std::vector<AnalysisOption> kRows = {
        "(pre), or as they enter the dot product (post)", .words = {"post", "pre"}}, FIELD(pre_rope)),
   row({"keys", Group::statistics, text, "Statistics only: a capture of the same run, whose keys the plasticity "
        "compares"}, FIELD(keys)),
-};
+ };
+}
 // clang-format on
 }  // namespace option_table
 #undef FIELD
@@ -243,7 +246,7 @@ bool AnalysisOption::allows(const OptionValue& value) const {
 }
 
 const std::vector<AnalysisOption>& analysis_options() {
-  return option_table::kRows;
+  return fork_safe_static([] { return option_table::make_rows(); });
 }
 
 std::string_view title(OptionGroup group) {

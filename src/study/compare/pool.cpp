@@ -101,18 +101,20 @@ struct HeadTable {
   std::string columns;
   void (*add)(const TableRow& row, PooledHead& head) = nullptr;
 };
-const HeadTable kHeadTables[] = {
-    {"qk", "", set_component_values},
-    {"taxonomy", "|r_q_axis| |r_k_axis| pc_position pc_position_variance", set_head_class},
-    {"rotated",
-     "position_r r_q_a |r_q_a| r_k_a |r_k_a| alpha_q |alpha_q| alpha_k |alpha_k| mu_q_a mu_k_a "
-     "bias_strength separation_strength var_frac_a var_frac_b plane_var_fraction residual_pos_r "
-     "content_var_b active_planes position_r_null r_q_a_null r_k_a_null",
-     set_rotation_values},
-    {"complement", "", set_complement_values},
-    {"head_metrics", "ap_overall ap_profile_overall ap_first20 ap_last20 ap_drop q_R2_pos"},
-    {"geometry",
-     fmt::format("{}", fmt::join(project(geometry_columns(), &GeometryColumn::name), " "))}};
+std::vector<HeadTable> head_tables() {
+  return {
+      {"qk", "", set_component_values},
+      {"taxonomy", "|r_q_axis| |r_k_axis| pc_position pc_position_variance", set_head_class},
+      {"rotated",
+       "position_r r_q_a |r_q_a| r_k_a |r_k_a| alpha_q |alpha_q| alpha_k |alpha_k| mu_q_a mu_k_a "
+       "bias_strength separation_strength var_frac_a var_frac_b plane_var_fraction residual_pos_r "
+       "content_var_b active_planes position_r_null r_q_a_null r_k_a_null",
+       set_rotation_values},
+      {"complement", "", set_complement_values},
+      {"head_metrics", "ap_overall ap_profile_overall ap_first20 ap_last20 ap_drop q_R2_pos"},
+      {"geometry",
+       fmt::format("{}", fmt::join(project(geometry_columns(), &GeometryColumn::name), " "))}};
+}
 
 void read_head_table(const std::string& file, const HeadTable& source,
                      std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {
@@ -144,7 +146,7 @@ std::vector<PooledHead> read_pooled_heads(const std::vector<AnalyzedRunFolder>& 
       bad_input("{}: there is another run named {}; give each its own --label", run.folder,
                 run.label);
     std::map<std::pair<std::int64_t, std::int64_t>, PooledHead> heads;
-    for (const auto& source : kHeadTables) {
+    for (const auto& source : head_tables()) {
       const auto file = run.folder + "/" + source.name + ".parquet";
       if (path_exists(file)) read_head_table(file, source, heads);
     }

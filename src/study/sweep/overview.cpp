@@ -26,7 +26,7 @@ struct OverviewMeasure {
 constexpr char kFirstVariance[] = "pc0_variance";
 
 // The measures in the column order of overview.csv.
-const std::vector<OverviewMeasure> kMeasures = [] {
+std::vector<OverviewMeasure> summary_measures() {
   std::vector<OverviewMeasure> all;
   const auto add = [&](const std::string& section, const std::string& field,
                        const std::vector<std::string>& names, const std::string& suffix = "") {
@@ -56,7 +56,7 @@ const std::vector<OverviewMeasure> kMeasures = [] {
        "concentration_k", "frequency_use_slow", "decay_exponent", "distance_share", "key_share",
        "query_share", "symbolic_score", "positional_score", "sink_fraction"});
   return all;
-}();
+}
 
 // Suffixes of the overview columns that belong to one measure.
 constexpr char kErrorSuffix[] = "_se";     // standard error over texts
@@ -73,7 +73,7 @@ OverviewRow read_overview_row(const Json& summary, const Json& exact, const RunE
                               const std::string& layers) {
   OverviewRow row{run.label, run.phase, run.order, layers, count_heads(summary, layers), {}};
   const Json empty = Json::object();
-  for (const auto& measure : kMeasures) {
+  for (const auto& measure : summary_measures()) {
     const auto read = [&](const Json& from, const std::string& field, const std::string& suffix) {
       const auto number = from.value(measure.section, empty)
                               .value(layers, empty)
@@ -104,15 +104,6 @@ std::vector<OverviewRow> read_overview_rows(const std::string& results, const Ru
     bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
   }
 }
-
-// Columns that exist both in the analysis of a capture and in the analysis of statistics.
-const std::pair<const char*, std::vector<const char*>> kSampledColumns[] = {
-    {"qk", {"r_q", "r_k", "explained_variance"}},
-    {"rotated",
-     {"position_r", "r_q_a", "r_k_a", "bias_strength", "separation_strength",
-      "plane_var_fraction"}},
-    {"head_metrics", {"q_R2_pos"}},
-    {"geometry", {"rank_entropy_q_post", "rank_entropy_k_post"}}};
 
 template <typename T>
 using ValueByHead = std::map<std::pair<std::int64_t, std::int64_t>, T>;  // value by layer and head
@@ -189,7 +180,7 @@ void add_class_differences(Table& table, const RunEntry& run,
 }  // namespace
 
 const std::vector<std::string>& overview_measures() {
-  static const auto names = project(kMeasures, &OverviewMeasure::name);
+  static const auto names = project(summary_measures(), &OverviewMeasure::name);
   return names;
 }
 
@@ -249,7 +240,15 @@ Table make_sampling_error_table(const SweepFolder& folder, const std::vector<Run
     const auto sampled = folder.results_folder(run.label);
     const auto exact = folder.exact_results_folder(run.label);
     if (!path_exists(exact + "/summary.json")) continue;
-    for (const auto& [file, columns] : kSampledColumns)
+    // Columns that exist both in the analysis of a capture and in the analysis of statistics.
+    const std::pair<const char*, std::vector<const char*>> sampled_columns[] = {
+        {"qk", {"r_q", "r_k", "explained_variance"}},
+        {"rotated",
+         {"position_r", "r_q_a", "r_k_a", "bias_strength", "separation_strength",
+          "plane_var_fraction"}},
+        {"head_metrics", {"q_R2_pos"}},
+        {"geometry", {"rank_entropy_q_post", "rank_entropy_k_post"}}};
+    for (const auto& [file, columns] : sampled_columns)
       for (const auto* column : columns)
         add_sampling_error_row(table, run, column,
                                read_column_by_head<double>(sampled, file, column),
