@@ -31,7 +31,7 @@ class PairHeatmap {
   // `query` (points): positions of the query points, ascending. The array must outlive the heatmap.
   PairHeatmap(double extent, int bins, std::span<const double> query);
 
-  // Sets the weight of pairs added later: the number of eligible pairs that each represents.
+  // Sets how many eligible pairs of keys each pair added after this call represents.
   void set_weight(double weight);
 
   // Adds the contribution of one pair of keys at several query positions. Points in the same
