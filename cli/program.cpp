@@ -27,6 +27,21 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kBadInput = 2;
 
+// Reports exhausted memory in a static constructor (CLI11 has some), which runs before main(). The
+// priority puts this function before all other constructors of the program.
+[[gnu::constructor(101)]] void report_memory_exhausted_before_main() {
+  std::set_terminate([] {
+    try {
+      if (std::current_exception()) std::rethrow_exception(std::current_exception());
+    } catch (const std::bad_alloc&) {
+      std::fputs("error: out of memory\n", stderr);
+      std::_Exit(kFailure);
+    } catch (...) {
+    }
+    __gnu_cxx::__verbose_terminate_handler();
+  });
+}
+
 // Opens /dev/null on the descriptor of each closed standard stream, because the next opened file
 // would reuse the descriptor and receive the output. The wrong direction (read-only for standard
 // output) makes printing still fail.
