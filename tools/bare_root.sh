@@ -1,14 +1,16 @@
-# Shell functions for check_package.sh and check_python_package.sh, to be sourced in the folder that holds the roots: ./root, a
-# minimal Debian 12 made by debootstrap once, and ./trial, a fresh copy of it. Needs root, for chroot.
+# Shell functions for check_package.sh, check_python_package.sh and check_ubuntu.sh, to be sourced in the folder that holds the
+# roots: ./root, a minimal system made by debootstrap once, and ./trial, a fresh copy of it. Before, set `system` to its name
+# and `bootstrap` to the arguments of debootstrap (default: Debian 12). Needs root, for chroot.
 [ "$(id -u)" -eq 0 ] || { echo "error: $(basename "$0") needs root, for chroot" >&2; exit 2; }
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 fail() { echo "failed: $*" >&2; exit 1; }
 
+[ -v bootstrap ] || bootstrap=(bookworm root)
 if [ ! -f root/complete ]; then
-  say "Making a bare Debian 12"
+  say "Making a bare ${system:-Debian 12}"
   rm -rf root
-  debootstrap --variant=minbase bookworm root >debootstrap.log || fail "debootstrap: $(tail -3 debootstrap.log)"
+  debootstrap --variant=minbase "${bootstrap[@]}" >debootstrap.log || fail "debootstrap: $(tail -3 debootstrap.log)"
   touch root/complete
 fi
 for program in gcc c++ gnuplot python3; do
