@@ -49,7 +49,11 @@ class _Paths(BaseRun):
     def __init__(self, model: Model, tokens: Any, source: Any, freeze_mlps: bool, positions: Positions):
         super().__init__(model, tokens, positions)
         self.z = hooks_by_layer(model, "z")
-        # With frozen MLPs, attention and MLP outputs of the base run are added to the residual stream in each layer.
+        if self.z.keys() != set(self.layers) or any(name.endswith("mixer.hook_out") for name in model.hook_names()):
+            raise InputError(
+                f"path patching: {model.cfg.family} has layers without attention, or with another mixer beside it, which "
+                "connects positions and is not frozen; the functions of qkscope.patching support this model")
+        # With frozen MLPs, later layers need not run: a changed row adds their attention and MLP outputs of the base run.
         self.adds_updates = freeze_mlps and self.starts_anywhere
         updates = ("attn_out", "mlp_out") if freeze_mlps else ()
         self.updates = [hooks_by_layer(model, update) for update in updates]

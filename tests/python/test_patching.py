@@ -80,8 +80,9 @@ def test_batched_patches_equal_single_patches(pair: Pair, case: str) -> None:
         assert found[index] == by_hand(model, clean, corrupted, name, put)
 
 
-# Parallel blocks, post-norms, skipped cross-attention layers, sliding windows, experts.
-@pytest.mark.parametrize("family", ["gpt_neox", "gemma2", "mllama_text", "mistral_window", "qwen3_moe"])
+# Parallel blocks, post-norms, skipped cross-attention layers, sliding windows, experts, recurrent mixers.
+@pytest.mark.parametrize("family", [
+    "gpt_neox", "gemma2", "mllama_text", "mistral_window", "qwen3_moe", "falcon_h1", "nemotron_h", "qwen3_next"])
 def test_patches_equal_whole_runs_at_every_position(family: str) -> None:
     """Rows that a patch cannot reach are not computed again; no bit of any logit differs from that of a whole run."""
     model = qkscope.load(GOLDEN / family, device="cpu")
@@ -106,6 +107,17 @@ def test_patches_equal_whole_runs_at_every_position(family: str) -> None:
                 array[:, position] = cache[hook.name][:, position]
 
             np.testing.assert_array_equal(logits, model.run_with_hooks(corrupted, [(name, patch)]))
+
+
+@pytest.mark.parametrize("family", ["falcon_h1", "granitemoehybrid", "lfm2", "nemotron_h", "qwen3_next"])
+def test_path_patching_refuses_mixers_that_it_cannot_freeze(family: str) -> None:
+    model = qkscope.load(GOLDEN / family, device="cpu")
+    clean, corrupted = some_ids(model, 6), (some_ids(model, 6) + 1) % model.cfg.d_vocab
+    message = f"{family}.* has layers without attention, or with another mixer"
+    with pytest.raises(qkscope.InputError, match=message):
+        qkscope.path_patch(model, corrupted, clean, metric, "logits")
+    with pytest.raises(qkscope.InputError, match=message):
+        get_act_patch_direct_path(model, corrupted, clean, None, metric, 0, 0)
 
 
 def test_functions_of_add_hook_see_whole_texts_in_every_patch(pair: Pair) -> None:
