@@ -38,7 +38,7 @@ def analyse(root, out, *more):
     """Returns wall seconds, CPU seconds and timings.json of one run."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    subprocess.run([options.qkscope, "analyze", root, "--out", out, "--quiet", *more], check=True)
+    subprocess.run([options.qkscope, "analyze", root, "--out", out, "--overwrite", "--quiet", *more], check=True)
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

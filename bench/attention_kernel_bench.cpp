@@ -118,13 +118,13 @@ void run(std::int64_t documents, std::int64_t length, const Heads& heads, const 
   }
   CudnnAttention cudnn(model, DType::bf16, 0, nullptr);
   cudnn.set_sequences(sequences);
-  if (heads.softcap == 0 && cudnn.attend(arguments))
-    show([&] { cudnn.attend(arguments); });
+  if (heads.softcap == 0 && cudnn.try_attend(arguments))
+    show([&] { cudnn.try_attend(arguments); });
   else
     fmt::print(" |");
   arguments.first_key = arguments.sequence_begin = on_device(begins);
   arguments.last_key = on_device(last);
-  show([&] { attention(arguments, nullptr); });
+  show([&] { compute_attention(arguments, nullptr); });
   fmt::print("\n");
 }
 

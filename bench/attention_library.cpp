@@ -18,7 +18,7 @@ struct Tiles {
 };
 
 // Returns the tile order of a batch, cached because all layers share it.
-const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileShape& shape) {
+const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const AttentionTiling& shape) {
   static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, Tiles> kept;
   auto& tiles = kept[{documents, length, shape.n_heads, shape.n_kv_heads}];
   if (tiles.count > 0) return &tiles;
@@ -49,22 +49,22 @@ extern "C" __attribute__((visibility("default"))) int qkscope_attention(
                                 .n_kv_heads = n_kv_heads,
                                 .d_head = kHead,
                                 .rows = hopper_tile_rows(kHead, false, length)});
-  return hopper_attention({.q = q,
-                           .k = k,
-                           .v = v,
-                           .z = z,
-                           .rows = std::int64_t{documents} * length,
-                           .q_stride = std::int64_t{n_heads} * kHead,
-                           .kv_stride = std::int64_t{n_kv_heads} * kHead,
-                           .z_stride = std::int64_t{n_heads} * kHead,
-                           .n_heads = n_heads,
-                           .n_kv_heads = n_kv_heads,
-                           .d_head = kHead,
-                           .scale = scale,
-                           .longest = length,
-                           .tiles = tiles->memory.as<AttentionTile>(),
-                           .tile_count = tiles->count,
-                           .counter = tiles->counter.as<int>(),
-                           .multiprocessors = multiprocessor_count(0)},
-                          stream);
+  return launch_hopper_attention({.q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .z = z,
+                                  .rows = std::int64_t{documents} * length,
+                                  .q_stride = std::int64_t{n_heads} * kHead,
+                                  .kv_stride = std::int64_t{n_kv_heads} * kHead,
+                                  .z_stride = std::int64_t{n_heads} * kHead,
+                                  .n_heads = n_heads,
+                                  .n_kv_heads = n_kv_heads,
+                                  .d_head = kHead,
+                                  .scale = scale,
+                                  .longest = length,
+                                  .tiles = tiles->memory.as<AttentionTile>(),
+                                  .tile_count = tiles->count,
+                                  .counter = tiles->counter.as<int>(),
+                                  .multiprocessors = multiprocessor_count(0)},
+                                 stream);
 }

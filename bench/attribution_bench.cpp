@@ -35,7 +35,7 @@ class LastQuery : public Observer {
   explicit LastQuery(std::int64_t row) : rows_{row} {}
   bool wants(HookPoint point) const override { return point.stage == Stage::logits; }
   Selection selection(HookPoint) const override { return {.rows = rows_, .heads = {}}; }
-  void see(HookPoint, ConstTensorView) override {}
+  void observe(HookPoint, ConstTensorView) override {}
 
  private:
   std::vector<std::int64_t> rows_;
@@ -65,7 +65,7 @@ Stages measure_stages(const Model& model, const std::vector<std::int32_t>& token
   std::vector<ScorePair> pairs;
   stages.first_pass = best_seconds(repeats, [&] {
     pairs = choose_pairs(model, tokens, options.heads, options.queries,
-                         parse_key_choice(options.keys, std::ssize(tokens)));
+                         parse_key_chooser(options.keys, std::ssize(tokens)));
   });
   stages.second_pass =
       best_seconds(repeats, [&] { decompose_heads(model, tokens, options.heads, pairs, {}); });

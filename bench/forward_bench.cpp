@@ -42,7 +42,7 @@ struct Options {
 class LogitsOnly : public Observer {
  public:
   bool wants(HookPoint point) const override { return point.stage == Stage::logits; }
-  void see(HookPoint, ConstTensorView) override {}
+  void observe(HookPoint, ConstTensorView) override {}
 };
 
 double seconds_since(Clock::time_point start) {
@@ -60,7 +60,7 @@ BatchSize parse_size(const std::string& text) {
   char end = 0;
   if (std::sscanf(text.c_str(), "%lldx%lld%c", &documents, &length, &end) != 2 || documents < 1 ||
       length < 1)
-    bad_input("--batch: found '{}', expected DOCUMENTSxTOKENS (8x4096)", text);
+    reject("--batch: found '{}', expected DOCUMENTSxTOKENS (8x4096)", text);
   return {documents, length};
 }
 
@@ -145,10 +145,9 @@ class BatchTimes {
       : options_(options),
         device_(choose_device(options.device)),
         free_(free_memory_bytes(device_)) {
-    const auto dtype = compute_dtype_from_name(options.dtype);
-    if (!dtype)
-      bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", options.dtype);
-    model_ = std::make_unique<LoadedCheckpoint>(load_model(options.model));
+    const auto dtype = find_compute_dtype(options.dtype);
+    if (!dtype) reject("--dtype: found '{}', expected float32, float16 or bfloat16", options.dtype);
+    model_ = std::make_unique<LoadedCheckpoint>(load_unprocessed_checkpoint(options.model));
     weight_bytes_ = device_weight_bytes(model_->config, *dtype);
     backend_ = make_backend(*model_, {.device = device_,
                                       .dtype = *dtype,
@@ -181,7 +180,7 @@ class BatchTimes {
       forward(*backend_, batch, residuals.back(), one);
       memory.push_back(free_ - free_memory_bytes(device_) - weight_bytes_);
     }
-    NoObserver nobody;
+    NullObserver nobody;
     for (int i = 0; i < options_.repeats; ++i)
       for (std::size_t s = 0; s < series.size(); ++s) {
         const auto start = Clock::now();
@@ -241,9 +240,9 @@ class BatchTimes {
 void run(const Options& options, Clock::time_point start) {
   set_thread_count(options.threads);
   if (options.tokens.empty() && options.batches.empty())
-    bad_input("nothing to time: give --tokens (512,2048) or --batch (8x4096)");
+    reject("nothing to time: give --tokens (512,2048) or --batch (8x4096)");
   if (!options.tokens.empty()) {
-    const auto model = load_model(options.model);
+    const auto model = load_unprocessed_checkpoint(options.model);
     time_lengths(*make_backend(model), options);
   }
   if (options.batches.empty()) return;

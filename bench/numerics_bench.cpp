@@ -94,7 +94,7 @@ void race_transposed(const std::string& what, const Matrix& left, const Matrix& 
 // Product of scores and separabilities: both matrices are row-major.
 void race_rows(const std::string& what, const Matrix& left, const Matrix& right, int times) {
   Matrix out;
-  race_transposed(what, left, right, times, [&] { out = multiply_transposed(left, right); });
+  race_transposed(what, left, right, times, [&] { out = multiply_by_transpose(left, right); });
 }
 
 // Product of projections: the right matrix is packed in panels of eight columns, and the output
@@ -137,14 +137,14 @@ void race_eigenvectors(int size) {
   const Matrix x = random_matrix(8 * size, size);
   Matrix covariance(size, size);
   add_gram(x.data.data(), x.rows, covariance);
-  fill_lower_triangle(covariance);
+  mirror_upper_triangle(covariance);
   const int work_size = 1 + 6 * size + 2 * size * size;
   const int integer_size = 3 + 5 * size;
   std::vector<double> work(static_cast<std::size_t>(work_size));
   std::vector<int> integers(static_cast<std::size_t>(integer_size));
   std::vector<double> values(static_cast<std::size_t>(size));
   race(fmt::format("eigenvectors, {} dimensions", size),
-       {[&] { symmetric_eigen(covariance); },
+       {[&] { symmetric_eigenpairs(covariance); },
         [&] {
           Matrix vectors = covariance;
           int info = 0;
@@ -159,7 +159,7 @@ void race_eigenvectors(int size) {
 
 void race_transforms(int size) {
   const int times = std::max(1, 4 * 65536 / size);
-  const auto fft = Fft::cached_of_size(static_cast<std::size_t>(size));
+  const auto fft = Fft::find_or_make_cached(static_cast<std::size_t>(size));
   std::vector<FourComplex> signal(static_cast<std::size_t>(size) / 4);
   std::vector<std::complex<float>> from(static_cast<std::size_t>(size));
   auto to = from;
@@ -168,7 +168,7 @@ void race_transforms(int size) {
                         reinterpret_cast<fftwf_complex*>(to.data()), FFTW_FORWARD, FFTW_ESTIMATE);
   race(fmt::format("{} signals of {}", times, size), {[&] {
                                                         for (int i = 0; i < times; ++i)
-                                                          fft->forward(signal);
+                                                          fft->transform_in_place(signal);
                                                       },
                                                       [&] {
                                                         for (int i = 0; i < times; ++i)
@@ -183,13 +183,13 @@ void race_spectrum(int length) {
   std::vector<std::int32_t> positions;
   for (std::size_t i = 0; i < kPoints; ++i)
     positions.push_back(
-        static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
-  const PositionOrder order(positions);
-  Nufft spectrum(order.offsets(), order.length(), {0, 1});
+        static_cast<std::int32_t>(random.next_below(static_cast<std::uint64_t>(length))));
+  const SortedPositions order(positions);
+  Nufft spectrum(order.offsets(), order.position_extent(), {0, 1});
   std::vector<std::complex<double>> values(kPoints);
   for (auto& value : values) value = {random.normal(), random.normal()};
   race(fmt::format("4 spectra of 16,000 rows over {} tokens", length), {[&] {
-         for (int i = 0; i < 4; ++i) spectrum.transform_values(values);
+         for (int i = 0; i < 4; ++i) spectrum.compute_spectrum(values);
        }});
 }
 

@@ -57,7 +57,7 @@ Selection SampledHeads::selection(HookPoint point) const {
   return {.rows = sample->rows, .heads = sample->heads};
 }
 
-void SampledHeads::see(HookPoint, ConstTensorView activation) {
+void SampledHeads::observe(HookPoint, ConstTensorView activation) {
   copy_.resize(static_cast<std::size_t>(activation.size()));
   const auto width = activation.size() / activation.dim(0);
   for (std::int64_t row = 0; row < activation.dim(0); ++row)

@@ -17,7 +17,7 @@ class SampledHeads : public Observer {
 
   bool wants(HookPoint point) const override { return find(point) != nullptr; }
   Selection selection(HookPoint point) const override;
-  void see(HookPoint point, ConstTensorView activation) override;
+  void observe(HookPoint point, ConstTensorView activation) override;
 
   std::int64_t values() const { return values_; }  // number of values read in all passes
 

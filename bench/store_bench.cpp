@@ -32,7 +32,7 @@ std::int64_t rows_of_all(const PlantedParts& parts) {
 }
 
 void write_shard(const Options& options, const PlantedRows& rows, const Shard& shard) {
-  const auto address = parse_store_address(options.folder);
+  const auto address = parse_store_uri(options.folder);
   if (!address) {
     write_planted_part(DataRoot(options.folder), options.parts, rows, shard);
     return;
@@ -62,7 +62,7 @@ double time_assembly(const DataRoot& root, double ahead) {
   if (ahead == 0) {
     const auto start = Clock::now();
     CaptureAssembler(root, {part}).finish(true);
-    root.publish();
+    root.move_final_files_to_root();
     return seconds_since(start);
   }
   CaptureAssembler assembly(root, {part.copy_without_entries()});
@@ -70,11 +70,11 @@ double time_assembly(const DataRoot& root, double ahead) {
   const std::chrono::duration<double> pause(ahead / static_cast<double>(part.entries().size()));
   for (const auto& entry : part.entries()) {
     std::this_thread::sleep_for(pause);
-    assembly.announce_segment(entry);
+    assembly.enqueue_segment(entry);
   }
   const auto start = Clock::now();
   assembly.finish(true);
-  root.publish();
+  root.move_final_files_to_root();
   return seconds_since(start);
 }
 

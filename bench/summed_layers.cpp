@@ -20,20 +20,21 @@ ResidualRows::ResidualRows(const ModelConfig& model, const Batch& batch)
   for (std::int64_t row = 0; row < batch.rows(); row += step) rows_.push_back(row);
 }
 
-void ResidualRows::see(HookPoint, ConstTensorView activation) {
+void ResidualRows::observe(HookPoint, ConstTensorView activation) {
   values_.assign(activation.data<float>(), activation.data<float>() + activation.shape().count());
 }
 
 class SummedLayers::Moments : public MomentConsumer {
  public:
   explicit Moments(const MomentRequest& request)
-      : request_(request), sums_(empty_layer_moments(request.shape)) {
+      : request_(request), sums_(make_layer_moments(request.shape)) {
     request_.shift = &shift_;
   }
   const MomentRequest& request() const { return request_; }
   void add(const LayerMoments& part) override { merge_moments(sums_, part); }
   void throw_non_finite(const NonFiniteLocation& found) override {
-    failure("head {} of document {} holds a number that is not finite", found.head, found.sequence);
+    throw_failure("head {} of document {} holds a number that is not finite", found.head,
+                  found.sequence);
   }
 
  private:
@@ -92,20 +93,20 @@ void SummedLayers::add(Backend& backend, ActivationBuffer buffer, std::int64_t l
   backend.add_moments(buffer, moments.request(), moments);
 }
 
-void SummedLayers::before_rotation(Backend& backend, std::int64_t layer) {
+void SummedLayers::collect_before_rotation(Backend& backend, std::int64_t layer) {
   if (groups_.empty()) return;
   for (const auto buffer : {ActivationBuffer::q, ActivationBuffer::k, ActivationBuffer::v})
     add(backend, buffer, layer, false);
 }
 
-void SummedLayers::after_rotation(Backend& backend, std::int64_t layer) {
+void SummedLayers::collect_after_rotation(Backend& backend, std::int64_t layer) {
   // On layers without RoPE q and k equal those before rotation.
   if (groups_.empty() || model_->layers[static_cast<std::size_t>(layer)].rope < 0) return;
   for (const auto buffer : {ActivationBuffer::q, ActivationBuffer::k})
     add(backend, buffer, layer, true);
 }
 
-void SummedLayers::after_attention(Backend& backend, std::int64_t) {
+void SummedLayers::collect_after_attention(Backend& backend, std::int64_t) {
   if (groups_.size() > 1) backend.add_attention_statistics(attention_->request(), *attention_);
 }
 

@@ -15,7 +15,7 @@ class ResidualRows : public Observer {
   ResidualRows(const ModelConfig& model, const Batch& batch);
   bool wants(HookPoint point) const override { return point == point_; }
   Selection selection(HookPoint) const override { return {rows_, {}}; }
-  void see(HookPoint, ConstTensorView activation) override;
+  void observe(HookPoint, ConstTensorView activation) override;
   bool operator==(const ResidualRows& other) const { return values_ == other.values_; }
 
  private:
@@ -33,10 +33,10 @@ class SummedLayers : public LayerStatistics {
   SummedLayers(SummedLayers&&) noexcept;
 
   const std::string& groups() const { return groups_; }
-  bool wants_attention() const override { return true; }
-  void before_rotation(Backend& backend, std::int64_t layer) override;
-  void after_rotation(Backend& backend, std::int64_t layer) override;
-  void after_attention(Backend& backend, std::int64_t layer) override;
+  bool accumulates_attention() const override { return true; }
+  void collect_before_rotation(Backend& backend, std::int64_t layer) override;
+  void collect_after_rotation(Backend& backend, std::int64_t layer) override;
+  void collect_after_attention(Backend& backend, std::int64_t layer) override;
 
  private:
   class Moments;

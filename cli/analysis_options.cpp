@@ -24,7 +24,7 @@ std::vector<std::int64_t> parse_layers(const std::string& text) {
     const auto last =
         dash == part.npos ? first : parse_plain_number<std::int64_t>(part.substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last > kMost)
-      bad_input("'{}' is not a layer; expected numbers and ranges, as 0,4-7", part);
+      reject("'{}' is not a layer; expected numbers and ranges, as 0,4-7", part);
     for (auto layer = *first; layer <= *last; ++layer) layers.push_back(layer);
   }
   return layers;
@@ -46,7 +46,7 @@ std::vector<HeadId> parse_heads(const std::string& text) {
     const auto layer = parse_plain_number<int>(part.substr(0, dot));
     const auto head = parse_plain_number<int>(part.substr(std::min(dot + 1, part.size())));
     if (!layer || !head || *layer < 0 || *head < 0)
-      bad_input("'{}' is not a head; expected LAYER.HEAD, as 3.5,3.6 or (3,5),(3,6)", part);
+      reject("'{}' is not a head; expected LAYER.HEAD, as 3.5,3.6 or (3,5),(3,6)", part);
     heads.push_back({*layer, *head, HeadKind::query});
   }
   return heads;
@@ -70,7 +70,7 @@ std::optional<OptionValue> parse_counts(const std::string& text) {
 
 // Parses the text as a value of the option's type. Returns nullopt if the text does not match the
 // type.
-std::optional<OptionValue> parse(const AnalysisOption& option, std::string text) {
+std::optional<OptionValue> parse_option_value(const AnalysisOption& option, std::string text) {
   if (option.kind != OptionKind::text) std::erase(text, ' ');
   switch (option.kind) {
     case OptionKind::count:
@@ -93,8 +93,8 @@ std::optional<OptionValue> parse(const AnalysisOption& option, std::string text)
 }
 
 // Returns an error message if the option does not accept the value, else "".
-std::string check(const AnalysisOption& option, const std::string& text) try {
-  const auto value = parse(option, text);
+std::string check_option_value(const AnalysisOption& option, const std::string& text) try {
+  const auto value = parse_option_value(option, text);
   return value && option.allows(*value)
              ? ""
              : fmt::format("found '{}'; expected {}", text, option.expected());
@@ -102,7 +102,7 @@ std::string check(const AnalysisOption& option, const std::string& text) try {
   return error.what();
 }
 
-std::string type_name(const AnalysisOption& option) {
+std::string value_type_name(const AnalysisOption& option) {
   switch (option.kind) {
     case OptionKind::count:
       return option.words.empty() ? "N" : fmt::format("N|{}", option.words.front());
@@ -123,7 +123,7 @@ std::string type_name(const AnalysisOption& option) {
   return "TEXT";  // named in the table of option_table.cpp
 }
 
-void add(CLI::App& command, const AnalysisOption& option, AnalyzeOptions& options) {
+void add_analysis_option(CLI::App& command, const AnalysisOption& option, AnalyzeOptions& options) {
   const auto name = option.command_line_name();
   const std::string group(title(option.group));
   if (option.kind == OptionKind::flag) {
@@ -142,12 +142,12 @@ void add(CLI::App& command, const AnalysisOption& option, AnalyzeOptions& option
       .add_option_function<std::string>(
           name,
           [&options, &option](const std::string& text) {
-            option.store(options, *parse(option, text));
+            option.store(options, *parse_option_value(option, text));
           },
           std::string(option.help))
-      ->check(
-          CLI::Validator([&option](const std::string& text) { return check(option, text); }, ""))
-      ->type_name(type_name(option))
+      ->check(CLI::Validator(
+          [&option](const std::string& text) { return check_option_value(option, text); }, ""))
+      ->type_name(value_type_name(option))
       ->default_str(option.default_text())
       ->group(group);
 }
@@ -157,7 +157,7 @@ void add(CLI::App& command, const AnalysisOption& option, AnalyzeOptions& option
 void add_analysis_options(CLI::App& command, AnalyzeOptions& options,
                           std::initializer_list<OptionGroup> groups) {
   for (const auto& option : analysis_options())
-    if (std::ranges::count(groups, option.group) > 0) add(command, option, options);
+    if (std::ranges::count(groups, option.group) > 0) add_analysis_option(command, option, options);
 }
 
 std::array<int, 2> parse_components(const std::string& text) {
@@ -167,7 +167,7 @@ std::array<int, 2> parse_components(const std::string& text) {
            part.find_first_not_of("0123456789") == std::string::npos;
   };
   if (parts.size() != 2 || !digits(parts[0]) || !digits(parts[1]))
-    bad_input("--components: found '{}'; expected two numbers from 0 on, such as 2,3", text);
+    reject("--components: found '{}'; expected two numbers from 0 on, such as 2,3", text);
   return {std::stoi(parts[0]), std::stoi(parts[1])};
 }
 

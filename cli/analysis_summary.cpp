@@ -16,29 +16,30 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Correlations of one head's queries and keys with position, on PC0 or along the drift axis.
+// Correlations of one head's queries and keys with position, on PC0 (first principal component) or
+// along the drift axis (covariance of the vectors with position).
 struct HeadCorrelations {
   double q = kNan;
   double k = kNan;
 };
 
-HeadCorrelations on_first_component(const HeadReport& head) {
+HeadCorrelations pc0_correlations(const HeadReport& head) {
   if (!head.pca || head.pca->components.empty()) return {};
   return {head.pca->components.front().q.r, head.pca->components.front().k.r};
 }
 
-HeadCorrelations along_axis(const HeadReport& head) {
+HeadCorrelations axis_correlations(const HeadReport& head) {
   return head.pca ? HeadCorrelations{head.pca->r_q_axis, head.pca->r_k_axis} : HeadCorrelations{};
 }
 
 // A per-head quantity whose mean over all heads is printed.
-struct ShownMean {
+struct PrintedMean {
   const char* quantity;  // in AnalysisRun::errors
   const char* title;
   std::function<double(const HeadReport&)> of;
 };
 
-std::vector<ShownMean> shown_means() {
+std::vector<PrintedMean> printed_means() {
   const auto rotation = [](double RotationResult::*member) {
     return
         [member](const HeadReport& head) { return head.rotation ? *head.rotation.*member : kNan; };
@@ -53,8 +54,8 @@ std::vector<ShownMean> shown_means() {
                ? head.pca->components.front().explained_variance
                : kNan;
   };
-  const auto r_q = [](const HeadReport& head) { return on_first_component(head).q; };
-  const auto r_k = [](const HeadReport& head) { return std::fabs(on_first_component(head).k); };
+  const auto r_q = [](const HeadReport& head) { return pc0_correlations(head).q; };
+  const auto r_k = [](const HeadReport& head) { return std::fabs(pc0_correlations(head).k); };
   return {{"r_q", "correlation of queries with position on PC0 (r_q)", r_q},
           {"abs_r_k", "correlation of keys with position on PC0 (|r_k|)", r_k},
           {"pc0_variance", "variance on PC0", variance},
@@ -69,7 +70,7 @@ std::vector<ShownMean> shown_means() {
 }
 
 // Returns the standard error of the mean of `quantity` over all heads; NaN if it was not computed.
-double error_of(const AnalysisRun& run, const std::string& quantity) {
+double standard_error_of(const AnalysisRun& run, const std::string& quantity) {
   for (const auto& error : run.errors)
     if (error.quantity == quantity && error.heads == "all") return error.se;
   return kNan;
@@ -77,7 +78,7 @@ double error_of(const AnalysisRun& run, const std::string& quantity) {
 
 void print_means(const AnalysisRun& run) {
   bool first = true;
-  for (const auto& shown : shown_means()) {
+  for (const auto& shown : printed_means()) {
     double sum = 0;
     std::int64_t heads = 0;
     for (const auto& head : run.heads) {
@@ -89,13 +90,13 @@ void print_means(const AnalysisRun& run) {
     if (heads == 0) continue;
     if (first) fmt::print("\n{:<56}{:>10}{:>10}\n", "means over heads", "mean", "error");
     first = false;
-    const double se = error_of(run, shown.quantity);
+    const double se = standard_error_of(run, shown.quantity);
     fmt::print("  {:<54}{:>10.3g}{:>10}\n", shown.title, sum / static_cast<double>(heads),
                std::isnan(se) ? "-" : fmt::format("{:.2g}", se));
   }
 }
 
-// Prints the number of heads in each taxonomy class, on PC0 and along the drift axis.
+// Prints the number of heads per class (such as content-focused), by PC0 and by drift axis.
 void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
   using enum HeadClass;
   const auto count = [&](const auto& class_of, HeadClass wanted) {
@@ -103,7 +104,7 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
         run.heads, [&](const HeadReport& head) { return head.pca && class_of(head) == wanted; });
   };
   const auto by_component = [&](const HeadReport& head) {
-    const auto r = on_first_component(head);
+    const auto r = pc0_correlations(head);
     return classify(r.q, r.k, taxonomy);
   };
   const auto by_axis = [&](const HeadReport& head) { return classify_axis(*head.pca, taxonomy); };
@@ -119,7 +120,7 @@ void print_classes(const AnalysisRun& run, const TaxonomyOptions& taxonomy) {
     const auto axis = count(by_axis, one);
     if (one == undefined && heads + axis == 0) continue;
     const auto name = one == undefined ? "undefined" : to_string(one);
-    const double se = error_of(run, name) * static_cast<double>(classified);
+    const double se = standard_error_of(run, name) * static_cast<double>(classified);
     fmt::print("  {:<22}{:>8}{:>10}{:>14}\n", name, heads,
                std::isnan(se) ? "-" : fmt::format("{:.1f}", se), axis);
   }
@@ -129,8 +130,8 @@ struct RankedHead {
   const HeadReport* head = nullptr;
   HeadCorrelations r;
 
-  double weaker() const { return std::min(std::fabs(r.q), std::fabs(r.k)); }
-  double stronger() const { return std::max(std::fabs(r.q), std::fabs(r.k)); }
+  double weaker_correlation() const { return std::min(std::fabs(r.q), std::fabs(r.k)); }
+  double stronger_correlation() const { return std::max(std::fabs(r.q), std::fabs(r.k)); }
 };
 
 void print_heads(const std::string& title, const std::vector<RankedHead>& heads) {
@@ -146,21 +147,21 @@ void print_heads(const std::string& title, const std::vector<RankedHead>& heads)
 }
 
 // Prints the most positional and the most content-focused heads, ranked by correlation with
-// position along the drift axis; on PC0 if no head has a drift axis (a single text).
+// position along the drift axis, or on PC0 if no head has a drift axis (a single text).
 void print_extremes(const AnalysisRun& run) {
   const bool has_axis = std::ranges::any_of(
-      run.heads, [](const HeadReport& head) { return !std::isnan(along_axis(head).q); });
+      run.heads, [](const HeadReport& head) { return !std::isnan(axis_correlations(head).q); });
   std::vector<RankedHead> heads;
   for (const auto& head : run.heads) {
-    const auto r = has_axis ? along_axis(head) : on_first_component(head);
+    const auto r = has_axis ? axis_correlations(head) : pc0_correlations(head);
     if (!std::isnan(r.q) && !std::isnan(r.k)) heads.push_back({&head, r});
   }
   if (heads.empty()) return;
   const char* where = has_axis ? "along the drift axis" : "on PC0";
   fmt::print("\nr_q and r_k {}:", where);
-  std::ranges::stable_sort(heads, std::greater(), &RankedHead::weaker);
+  std::ranges::stable_sort(heads, std::greater(), &RankedHead::weaker_correlation);
   print_heads("most positional", heads);
-  std::ranges::stable_sort(heads, {}, &RankedHead::stronger);
+  std::ranges::stable_sort(heads, {}, &RankedHead::stronger_correlation);
   print_heads("most content-focused", heads);
 }
 

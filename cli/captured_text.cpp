@@ -14,8 +14,8 @@ namespace {
 
 // Tokenizes a text and calls found(ids) for the text or each chunk until found() returns true.
 template <typename Found>
-bool visit_examples(const Document& document, const TokenizerConfig& config,
-                    const Tokenizer& tokenizer, Found found) {
+bool find_example(const Document& document, const TokenizerConfig& config,
+                  const Tokenizer& tokenizer, Found found) {
   if (config.chunk.size == 0)
     return found(tokenizer.encode(document.text, {.max_length = config.max_length}).ids);
   const auto text = encode_chunks(tokenizer, document.text, config.chunk, {});
@@ -28,7 +28,7 @@ CaptureConfig read_captured_config(const std::string& capture) {
   const auto file = capture + "/_saver_state.json";
   const auto state = parse_json(read_text_file(file), file);
   if (!state.is_object() || !state.contains("configuration"))
-    bad_input(
+    reject(
         "{}: found no configuration, expected the state of a run of 'qkscope capture'; name the "
         "model with --model and the text with --dataset instead of --capture",
         file);
@@ -43,7 +43,7 @@ CapturedText read_captured_text(const std::string& capture, const CaptureConfig&
   const auto file = capture + "/examples.parquet";
   const auto examples = read_parquet_table(file, {"example_key", "source_id", "tokens"});
   if (number >= examples.rows())
-    bad_input("--row {}: {} has examples 0 to {}", number, file, examples.rows() - 1);
+    reject("--row {}: {} has examples 0 to {}", number, file, examples.rows() - 1);
   const auto row = static_cast<std::size_t>(number);
   const auto& columns = examples.columns();
   const auto& dataset = config.dataset;
@@ -72,9 +72,9 @@ CapturedText read_captured_text(const std::string& capture, const CaptureConfig&
   };
   for (Document document; text.ids.empty() && corpus->next(document);)
     if (!whole || document.example_key == text.key)
-      visit_examples(document, config.tokenizer, tokenizer, found);
+      find_example(document, config.tokenizer, tokenizer, found);
   if (std::ssize(text.ids) != columns[2].integers[row])
-    bad_input(
+    reject(
         "{}: example {} has {} tokens in this dataset, expected {} as in the capture; has the "
         "dataset or the tokenizer changed?",
         path, number, text.ids.size(), columns[2].integers[row]);

@@ -10,11 +10,11 @@
 
 namespace qkscope::cli {
 
-// Returns dataset, model and tokenizer of the run that wrote a capture, from its state file. Throws
-// a bad-input error for captures of other programs, whose state has no configuration.
+// Returns the configuration (dataset, model, tokenizer) of the run that wrote a capture, from its
+// state file. Throws a bad-input error if another program wrote the file without a configuration.
 CaptureConfig read_captured_config(const std::string& capture);
 
-// An example of a capture: a text, or a chunk of a text.
+// One example of a captured dataset: a text, or a chunk of a text.
 struct CapturedText {
   std::string title;
   std::vector<std::int32_t> ids;
@@ -25,7 +25,7 @@ struct CapturedText {
 CapturedText read_captured_text(const std::string& capture, const CaptureConfig& config,
                                 const std::string& folder, std::int64_t number);
 
-// Returns the captured query heads; heads in `shown` include the sampled positions of text `key`.
+// Returns all captured query heads; those in `shown` with their sampled positions in example `key`.
 std::vector<CapturedHead> read_captured_heads(const std::string& capture, std::int64_t key,
                                               const std::vector<ViewerHead>& shown);
 

@@ -44,16 +44,16 @@ std::pair<CLI::App*, Arguments*> add_command(CLI::App& app, const std::string& n
   return {command, arguments.get()};
 }
 
-// Upper limits of counts and of shard numbers in options; their product fits into 64 bits.
+// Upper limits of option values; kMostCount * kMostShards fits in 64 bits.
 inline constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMostShards = 1'000'000;
 
-// Validators of option values. Error messages state the value found and the values expected; the
-// help text does not change.
+// Validators of option values. Error messages state the value found and the values expected. Unlike
+// the validators of CLI11, they add nothing to the help text.
 CLI::Validator positive();
 CLI::Validator not_negative();
-CLI::Validator between(double least, double most);  // any number
-CLI::Validator whole_between(std::int64_t least, std::int64_t most);
+CLI::Validator number_between(double least, double most);  // any number
+CLI::Validator integer_between(std::int64_t least, std::int64_t most);
 CLI::Validator existing_file();
 
 // Makes every numeric option reject NaN, infinity, octal and hexadecimal numbers. Call after all

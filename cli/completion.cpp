@@ -50,20 +50,20 @@ std::string short_help(const std::string& help) {
 std::string bash_action(const OptionRow& option) {
   if (option.takes_folders()) return "compopt -o dirnames";
   if (option.takes_files()) return "compopt -o default";
-  const auto words = option.words();
+  const auto words = option.allowed_values();
   if (words.empty()) return ":";
   const auto choose =
       fmt::format("_qkscope_words {}", quote(fmt::format("{}", fmt::join(words, " "))));
   return option.value.ends_with("|FILE") ? choose + "; compopt -o default" : choose;
 }
 
-// Returns the branches of the `case "$command $previous"` statement, which complete the value of an
-// option. Options with the same completion share a branch.
+// Returns the branches of the bash statement `case "$command $previous"`, which complete the value
+// of an option. Options with the same completion share a branch.
 std::string bash_values(const std::vector<CommandRow>& rows) {
   std::map<std::string, std::vector<std::string>> patterns;  // by action
   for (const auto& row : rows)
     for (const auto& option : row.options())
-      if (!option.value.empty() && !option.positional())
+      if (!option.value.empty() && !option.is_positional())
         for (const auto& name : option.names)
           patterns[bash_action(option)].push_back(quote(row.path + " " + name));
   std::string text;
@@ -72,15 +72,15 @@ std::string bash_values(const std::vector<CommandRow>& rows) {
   return text;
 }
 
-// Returns the branches of `case "$command"`, which complete the options, arguments and subcommands
-// of each command.
+// Returns the branches of the bash statement `case "$command"`, which complete the options,
+// arguments and subcommands of each command.
 std::string bash_commands(const std::vector<CommandRow>& rows) {
   std::string text;
   for (const auto& row : rows) {
     std::vector<std::string> names;
     std::string arguments = ":";
     for (const auto& option : row.options()) {
-      if (option.positional())
+      if (option.is_positional())
         arguments = bash_action(option);
       else
         names.insert(names.end(), option.names.begin(), option.names.end());
@@ -130,7 +130,7 @@ complete -F _qkscope qkscope
 
 // ---- zsh
 
-// Escapes the description of an option inside the brackets of _arguments.
+// Escapes an option description for use in brackets in a specification for zsh's _arguments.
 std::string zsh_description(const std::string& help) {
   std::string escaped;
   for (const char c : short_help(help)) {
@@ -140,11 +140,11 @@ std::string zsh_description(const std::string& help) {
   return escaped;
 }
 
-// Returns the "message:action" part of an argument of _arguments, for the value of an option.
+// Returns the "message:action" part that zsh's _arguments expects for the value of an option.
 std::string zsh_value(const OptionRow& option) {
-  std::string message = option.positional() ? option.names.front() : option.value;
+  std::string message = option.is_positional() ? option.names.front() : option.value;
   std::ranges::replace(message, ':', '.');
-  const auto words = option.words();
+  const auto words = option.allowed_values();
   if (option.takes_folders()) return message + ":_files -/";
   if (option.takes_files()) return message + ":_files";
   if (words.empty()) return message + ": ";
@@ -154,7 +154,7 @@ std::string zsh_value(const OptionRow& option) {
 }
 
 std::string zsh_specification(const OptionRow& option) {
-  if (option.positional()) return quote((option.repeatable ? "*:" : ":") + zsh_value(option));
+  if (option.is_positional()) return quote((option.repeatable ? "*:" : ":") + zsh_value(option));
   std::string text;
   for (const auto& name : option.names) {
     const auto value = option.value.empty() ? "" : ":" + zsh_value(option);
@@ -213,15 +213,15 @@ std::string fish_option(const CommandRow& row, const OptionRow& option) {
       text += " -l " + name.substr(2);
     else if (name.starts_with('-'))
       text += " -s " + name.substr(1);
-  const auto words = option.words();
+  const auto words = option.allowed_values();
   if (option.takes_folders())
     text += " -x -a '(__fish_complete_directories)'";
   else if (option.takes_files() || option.value.ends_with("|FILE"))
-    text += option.positional() ? " -F" : " -r -F";
-  else if (!option.value.empty() && !option.positional())
+    text += option.is_positional() ? " -F" : " -r -F";
+  else if (!option.value.empty() && !option.is_positional())
     text += " -x";
   if (!words.empty()) text += fmt::format(" -a '{}'", fmt::join(words, " "));
-  return text + (option.positional() ? "" : " -d " + fish_quote(short_help(option.help))) + "\n";
+  return text + (option.is_positional() ? "" : " -d " + fish_quote(short_help(option.help))) + "\n";
 }
 
 std::string fish_rows(const std::vector<CommandRow>& rows) {
@@ -231,7 +231,7 @@ std::string fish_rows(const std::vector<CommandRow>& rows) {
       text += fmt::format("complete -c qkscope -n \"__qkscope_at '{}'\" -a {} -d {}\n", row.path,
                           last_word(sub.path), fish_quote(short_help(sub.help)));
     for (const auto& option : row.options())
-      if (!option.positional() || option.takes_files() || !option.words().empty())
+      if (!option.is_positional() || option.takes_files() || !option.allowed_values().empty())
         text += fish_option(row, option);
   }
   return text;

@@ -42,13 +42,13 @@ std::string help_entry(const std::string& name, const std::string& help, std::si
 }
 
 std::string option_name(const OptionRow& option) {
-  if (option.positional()) return option.names.front() + (option.repeatable ? " ..." : "");
+  if (option.is_positional()) return option.names.front() + (option.repeatable ? " ..." : "");
   const auto names = fmt::format("{}", fmt::join(option.names, ", "));
   return option.value.empty() ? names : names + " " + option.value;
 }
 
 std::string option_help(const OptionRow& option) {
-  return option.required && !option.positional() ? option.help + " (required)" : option.help;
+  return option.required && !option.is_positional() ? option.help + " (required)" : option.help;
 }
 
 // Returns the arguments and required options of a usage line: "DATA_ROOT --out FOLDER [OPTIONS]".
@@ -56,7 +56,7 @@ std::string usage(const CommandRow& row) {
   std::string text;
   bool optional = false;
   for (const auto& option : row.options()) {
-    if (option.positional() && !option.required)
+    if (option.is_positional() && !option.required)
       text += fmt::format(" [{}]", option_name(option));
     else if (option.required)
       text += fmt::format(" {}", option_name(option));

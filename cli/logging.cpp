@@ -41,7 +41,7 @@ void log_line(LogLevel level, const std::string& message) {
   const auto& style = kStyles[static_cast<std::size_t>(level)];
   const auto line = fmt::format("{}{}{}: {}\n", uses_color() ? style.color : "", style.name,
                                 uses_color() ? "\033[m" : "", printable(message));
-  // One fwrite per line keeps lines of different threads from interleaving. Write errors are
+  // One fwrite per line keeps lines from different threads from interleaving. Write errors are
   // ignored: standard error may be closed.
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

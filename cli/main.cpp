@@ -10,12 +10,12 @@
 
 namespace {
 
-using qkscope::cli::bad_input;
+using qkscope::cli::reject;
 
 int run(int argc, char** argv) {
   if (const auto line = qkscope::cli::replacement_of_old_command({argv + 1, argv + argc});
       !line.empty())
-    bad_input("'{}' is not a command of this version; type\n  {}", argv[1], line);
+    reject("'{}' is not a command of this version; type\n  {}", argv[1], line);
   CLI::App app{"What the attention heads of language models do with position", "qkscope"};
   app.set_version_flag("--version", [] {
     return fmt::format("qkscope {} ({})", qkscope::version_string(), qkscope::cpu_target());

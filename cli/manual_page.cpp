@@ -30,11 +30,11 @@ std::string option_entry(const OptionRow& option) {
   std::vector<std::string> names;
   for (const auto& name : option.names)
     names.push_back(fmt::format("\\fB{}\\fR", escape_roff(name)));
-  const auto value = option.value.empty() || option.positional()
+  const auto value = option.value.empty() || option.is_positional()
                          ? ""
                          : fmt::format(" \\fI{}\\fR", escape_roff(option.value));
   return fmt::format(".TP\n{}{}\n{}{}\n", fmt::join(names, ", "), value, escape_roff(option.help),
-                     option.required && !option.positional() ? " (required)" : "");
+                     option.required && !option.is_positional() ? " (required)" : "");
 }
 
 std::string command_entry(const CommandRow& row) {

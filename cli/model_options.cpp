@@ -16,7 +16,7 @@ namespace {
 void add_override(Json& merged, const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
-    bad_input("--set: found '{}', expected KEY=VALUE (rope_scaling.factor=4.0)", text);
+    reject("--set: found '{}', expected KEY=VALUE (rope_scaling.factor=4.0)", text);
   Json value = Json::parse(text.substr(equals + 1), nullptr, false);
   if (value.is_discarded()) value = text.substr(equals + 1);
   const auto keys = split(text.substr(0, equals), '.');

@@ -12,7 +12,7 @@
 
 namespace qkscope::cli {
 
-inline std::string number(std::int64_t value) {
+inline std::string format_number(std::int64_t value) {
   return format_count(static_cast<std::uint64_t>(value));
 }
 
@@ -28,7 +28,7 @@ std::optional<Number> parse_plain_number(std::string_view text) {
   return value;
 }
 
-inline std::string bytes(std::int64_t value) {
+inline std::string format_size(std::int64_t value) {
   return format_bytes(static_cast<std::uint64_t>(value));
 }
 

@@ -12,18 +12,18 @@
 namespace qkscope::cli {
 namespace {
 
-std::string upper(std::string text) {
+std::string to_upper_case(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
   return text;
 }
 
 // Placeholders such as FILE that the help shows for text values, by the name of the option. A
 // command that needs another placeholder for an option calls type_name().
-struct TextValue {
+struct TextPlaceholder {
   std::string_view name;
   const char* placeholder;
 };
-constexpr TextValue kTextValues[] = {
+constexpr TextPlaceholder kPlaceholders[] = {
     {"--bandwidth", "SIZE"},      {"--batch", "SIZES"},
     {"--branch", "NAME"},         {"--by", "COLUMN"},
     {"--compare", "FOLDER"},      {"--components", "N,N"},
@@ -50,13 +50,13 @@ constexpr TextValue kTextValues[] = {
     {"sweeps", "FOLDER"}};
 
 // Returns the placeholder that help shows for an option's value, such as FOLDER, N or NUMBER.
-std::string placeholder(const CLI::Option& option) {
+std::string value_placeholder(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const auto type = option.get_type_name();
   if (type == "INT" || type == "UINT") return "N";
   if (type != "TEXT") return type == "FLOAT" ? "NUMBER" : type;
-  const auto found = std::ranges::find(kTextValues, option.get_name(), &TextValue::name);
-  return found == std::end(kTextValues) ? "NAME" : found->placeholder;
+  const auto found = std::ranges::find(kPlaceholders, option.get_name(), &TextPlaceholder::name);
+  return found == std::end(kPlaceholders) ? "NAME" : found->placeholder;
 }
 
 std::string help_with_default(const CLI::Option& option) {
@@ -66,12 +66,12 @@ std::string help_with_default(const CLI::Option& option) {
   return fmt::format("{} (default: {})", help, value);
 }
 
-OptionSection& section_titled(std::vector<OptionSection>& sections, const std::string& title) {
+OptionSection& find_or_add_section(std::vector<OptionSection>& sections, const std::string& title) {
   const auto found = std::ranges::find(sections, title, &OptionSection::title);
   return found != sections.end() ? *found : sections.emplace_back(OptionSection{title, {}});
 }
 
-// Adds the options of a command and its option groups, which CLI11 stores as unnamed subcommands.
+// Adds the options of a command and of its groups (unnamed subcommands in CLI11) to `sections`.
 void add_sections(const CLI::App& app, const std::string& title,
                   std::vector<OptionSection>& sections) {
   for (const auto* group : app.get_subcommands({}))
@@ -82,7 +82,7 @@ void add_sections(const CLI::App& app, const std::string& title,
     const auto heading = !option->nonpositional() ? "Arguments"
                          : !title.empty()         ? title
                                                   : option->get_group();
-    section_titled(sections, heading).options.push_back(option_row(*option));
+    find_or_add_section(sections, heading).options.push_back(option_row(*option));
   }
 }
 
@@ -107,16 +107,16 @@ CommandRow command_row(const CLI::App& command, const std::string& path) {
   return row;
 }
 
-void add_below(const CommandRow& row, std::vector<CommandRow>& all) {
+void append_leaf_commands(const CommandRow& row, std::vector<CommandRow>& all) {
   for (const auto& sub : row.subcommands) {
     if (sub.subcommands.empty()) all.push_back(sub);
-    add_below(sub, all);
+    append_leaf_commands(sub, all);
   }
 }
 
 }  // namespace
 
-std::vector<std::string> OptionRow::words() const {
+std::vector<std::string> OptionRow::allowed_values() const {
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin <= value.size();) {
     const auto end = std::min(value.find_first_of("|,", begin), value.size());
@@ -146,26 +146,26 @@ std::vector<OptionRow> CommandRow::options() const {
 
 OptionRow option_row(const CLI::Option& option) {
   OptionRow row{.names = {},
-                .value = placeholder(option),
+                .value = value_placeholder(option),
                 .help = help_with_default(option),
                 .required = option.get_required(),
                 .repeatable = option.get_expected_max() > 1};
   for (const auto& name : option.get_snames()) row.names.push_back("-" + name);
   for (const auto& name : option.get_lnames()) row.names.push_back("--" + name);
-  if (row.names.empty()) row.names.push_back(upper(option.get_name(true)));
+  if (row.names.empty()) row.names.push_back(to_upper_case(option.get_name(true)));
   return row;
 }
 
 CommandRow option_table(const CLI::App& command) {
   std::string path;
   for (const auto* app = &command; app->get_parent() != nullptr; app = app->get_parent())
-    path = path.empty() ? app->get_name() : app->get_name() + " " + path;
+    path = path.empty() ? app->get_name() : fmt::format("{} {}", app->get_name(), path);
   return command_row(command, path);
 }
 
 std::vector<CommandRow> leaf_commands(const CommandRow& row) {
   std::vector<CommandRow> all;
-  add_below(row, all);
+  append_leaf_commands(row, all);
   return all;
 }
 

@@ -13,17 +13,17 @@ namespace qkscope::cli {
 // An option, or a positional argument.
 struct OptionRow {
   std::vector<std::string> names;  // "-v", "--verbose"; "DATA_ROOT" for a positional argument
-  // Placeholder of the value; "" for a flag. The shell completes FILE, FOLDER and PATH; words in
-  // lower case (mul|abs, svg,png,pdf) are the allowed values.
+  // Placeholder for the value; "" for a flag. The shell completes FILE, PATH, MODEL and FOLDER with
+  // file names; words in lower case (mul|abs, svg,png,pdf) are the allowed values.
   std::string value;
   std::string help;  // one sentence, with the default
   bool required = false;
   bool repeatable = false;
 
-  bool positional() const { return !names.front().starts_with('-'); }
+  bool is_positional() const { return !names.front().starts_with('-'); }
   // Returns the fixed values that the option accepts, without placeholders such as N.
-  std::vector<std::string> words() const;
-  bool takes_files() const;    // FILE, PATH and FOLDER
+  std::vector<std::string> allowed_values() const;
+  bool takes_files() const;    // FILE, PATH, MODEL and FOLDER
   bool takes_folders() const;  // FOLDER
 };
 

@@ -23,14 +23,14 @@ void check_output_folder(const std::string& path) {
   if (!there.has_filename()) there = there.parent_path();  // remove a trailing slash
   while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
   if (!fs::is_directory(there, ignored))
-    bad_input("{}: cannot be a folder for results: {} is a file", path, there.string());
+    reject("{}: cannot be a folder for results: {} is a file", path, there.string());
   if (::access(there.c_str(), W_OK | X_OK) != 0)
-    bad_input("{}: cannot write results here: {}: {}", path, there.string(), std::strerror(errno));
+    reject("{}: cannot write results here: {}: {}", path, there.string(), std::strerror(errno));
 }
 
 void check_local_output(const std::string& path) {
   if (is_store_address(path))
-    bad_input("{}: this command writes local files only; copy them to the store afterwards", path);
+    reject("{}: this command writes local files only; copy them to the store afterwards", path);
   check_output_folder(path);
 }
 

@@ -1,4 +1,4 @@
-// Output folders: checks before a long computation, and tables with their figures.
+// Output folders: checks them before a long computation, and writes tables and figures into them.
 #pragma once
 
 #include <string>
@@ -24,10 +24,10 @@ struct TableOutput {
   bool no_figures = false;
 
   void add_to(CLI::App& command, const std::string& description);
-  bool given() const { return !out.empty(); }
+  bool is_given() const { return !out.empty(); }
   // Throws a bad-input error if the folder cannot be used.
   void check() const {
-    if (given()) check_local_output(out);
+    if (is_given()) check_local_output(out);
   }
   // Writes OUT/NAME.csv and OUT/NAME.parquet.
   void write(const Table& table, const std::string& name) const;

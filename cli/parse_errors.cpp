@@ -13,9 +13,9 @@
 namespace qkscope::cli {
 namespace {
 
-// A renamed option: its old and its current name.
+// A renamed option: its old and current names.
 struct OldOption {
-  std::string_view command;  // "": any command that has the present name
+  std::string_view command;  // "": any command that has the current name
   std::string_view name;
   std::string_view now;
 };
@@ -39,12 +39,13 @@ const CLI::App& chosen_command(const CLI::App& app) {
 std::vector<std::string> option_names(const CommandRow& row) {
   std::vector<std::string> names;
   for (const auto& option : row.options())
-    if (!option.positional()) names.insert(names.end(), option.names.begin(), option.names.end());
+    if (!option.is_positional())
+      names.insert(names.end(), option.names.begin(), option.names.end());
   return names;
 }
 
-std::string present_name(const std::string& command, const std::string& option,
-                         const std::vector<std::string>& names) {
+std::string current_option_name(const std::string& command, const std::string& option,
+                                const std::vector<std::string>& names) {
   for (const auto& old : kOldOptions)
     if (old.name == option && (old.command.empty() || old.command == command) &&
         std::ranges::count(names, old.now) > 0)
@@ -52,37 +53,37 @@ std::string present_name(const std::string& command, const std::string& option,
   return "";
 }
 
-// Corrects a mistyped word: the only name with that prefix, else the nearest by edit distance.
-std::string suggest(const std::string& word, const std::vector<std::string>& names) {
+// Corrects a mistyped word: the only name that begins with it, else the nearest by edit distance.
+std::string suggest_name(const std::string& word, const std::vector<std::string>& names) {
   const auto starts = [&](const std::string& name) { return name.starts_with(word); };
   if (word.size() > 2 && std::ranges::count_if(names, starts) == 1)
     return *std::ranges::find_if(names, starts);
   return closest_spelling(word, names);
 }
 
-std::string unknown_option(const CommandRow& row, const std::string& word) {
+std::string unknown_option_message(const CommandRow& row, const std::string& word) {
   const auto option = word.substr(0, word.find('='));
   const auto names = option_names(row);
-  if (const auto now = present_name(row.path, option, names); !now.empty())
+  if (const auto now = current_option_name(row.path, option, names); !now.empty())
     return fmt::format("{} is called {} now", option, now);
-  const auto guess = option.starts_with("--") ? suggest(option, names) : "";
+  const auto guess = option.starts_with("--") ? suggest_name(option, names) : "";
   return fmt::format("{}there is no option {}{}", row.path.empty() ? "" : row.path + ": ", option,
                      guess.empty() ? "" : fmt::format("; did you mean {}?", guess));
 }
 
-std::string unknown_command(const CommandRow& row, const std::string& word) {
+std::string unknown_command_message(const CommandRow& row, const std::string& word) {
   std::vector<std::string> names;
   for (const auto& sub : row.subcommands) names.push_back(sub.path.substr(sub.path.rfind(' ') + 1));
-  const auto guess = suggest(word, names);
+  const auto guess = suggest_name(word, names);
   return fmt::format("'{}' is not a command{}{}", word,
                      row.path.empty() ? "" : fmt::format(" of {}", row.path),
                      guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
 }
 
-std::string surplus_argument(const CommandRow& row, const std::string& word) {
+std::string surplus_argument_message(const CommandRow& row, const std::string& word) {
   std::vector<std::string> arguments;
   for (const auto& option : row.options())
-    if (option.positional()) arguments.push_back(option.names.front());
+    if (option.is_positional()) arguments.push_back(option.names.front());
   return fmt::format("'{}' was not expected: {} takes {}", word,
                      row.path.empty() ? "the program" : row.path,
                      arguments.empty() ? "options only"
@@ -91,19 +92,19 @@ std::string surplus_argument(const CommandRow& row, const std::string& word) {
 
 // Returns an error message for the first unrecognised word, or "" if there is none. Unknown options
 // are reported first, because the words after them may be their values.
-std::string unknown_word(const CLI::App& command) {
+std::string unknown_word_message(const CLI::App& command) {
   const auto words = command.remaining();
   if (words.empty()) return "";
   const auto row = option_table(command);
   const auto option =
       std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
-  if (option != words.end()) return unknown_option(row, *option);
-  return row.subcommands.empty() ? surplus_argument(row, words.front())
-                                 : unknown_command(row, words.front());
+  if (option != words.end()) return unknown_option_message(row, *option);
+  return row.subcommands.empty() ? surplus_argument_message(row, words.front())
+                                 : unknown_command_message(row, words.front());
 }
 
 // Returns the option that a CLI11 message refers to: the first option named in the message.
-const CLI::Option* option_in(const CLI::App& command, std::string_view message) {
+const CLI::Option* find_mentioned_option(const CLI::App& command, std::string_view message) {
   std::vector<const CLI::App*> places = {&command};
   for (const auto* group : command.get_subcommands({}))
     if (group->get_name().empty()) places.push_back(group);
@@ -117,7 +118,7 @@ const CLI::Option* option_in(const CLI::App& command, std::string_view message) 
   return nullptr;
 }
 
-// Replaces "Exactly 1 option from [--a,--b] is required" by a sentence.
+// Rephrases "Exactly 1 option from [--a,--b] is required" as "expected one of --a, --b".
 std::string option_group_message(const std::string& message) {
   const auto begin = message.find('[');
   const auto end = message.find(']');
@@ -128,10 +129,10 @@ std::string option_group_message(const std::string& message) {
                      fmt::join(names, ", "));
 }
 
-std::string plain_message(const CLI::App& command, const CLI::ParseError& error) {
-  const std::string message = error.what();
+std::string rephrase_error(const CLI::App& command, const CLI::ParseError& error) {
+  std::string message = error.what();
   const std::string kind = error.get_name();
-  const auto* option = option_in(command, message);
+  const auto* option = find_mentioned_option(command, message);
   if (kind == "RequiredError" && message.starts_with("A subcommand"))
     return command.get_parent() == nullptr ? "a command is needed"
                                            : command_line(command) + " needs a command";
@@ -164,10 +165,10 @@ std::string parse_error_message(const CLI::App& app, const CLI::ParseError& erro
   std::string message;
   const CLI::App* about = &app;
   for (; message.empty(); about = about->get_subcommands().front()) {
-    message = unknown_word(*about);
+    message = unknown_word_message(*about);
     if (!message.empty() || about == &chosen) break;
   }
-  if (message.empty()) message = plain_message(chosen, error);
+  if (message.empty()) message = rephrase_error(chosen, error);
   const bool has_commands = !option_table(*about).subcommands.empty();
   return fmt::format("error: {}\n'{} --help' lists the {}.\n", printable(message),
                      command_line(*about), has_commands ? "commands" : "options");

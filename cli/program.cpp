@@ -43,8 +43,8 @@ constexpr int kBadInput = 2;
 }
 
 // Opens /dev/null on the descriptor of each closed standard stream, because the next opened file
-// would reuse the descriptor and receive the output. The wrong direction (read-only for standard
-// output) makes printing still fail.
+// would reuse the descriptor and receive the output. Opens it in the wrong direction (standard
+// output read-only), so that printing still fails.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
@@ -56,32 +56,32 @@ void occupy_closed_streams() {
 // True once operator new has failed. Libraries that do not check their allocations may crash later.
 std::atomic<bool> allocation_failed = false;
 
-void note_failed_allocation() {
+void handle_failed_allocation() {
   allocation_failed = true;
   throw std::bad_alloc();
 }
 
 // Prints the error and exits. Async-signal-safe.
-[[noreturn]] void end_out_of_memory() {
+[[noreturn]] void exit_out_of_memory() {
   constexpr std::string_view kMessage = "error: out of memory\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   std::_Exit(kFailure);
 }
 
 extern "C" void handle_sigsegv(int signal) {
-  if (allocation_failed) end_out_of_memory();
+  if (allocation_failed) exit_out_of_memory();
   (void)std::signal(signal, SIG_DFL);  // the faulting instruction raises the signal again
 }
 
 // Terminate handler: reports a failed allocation inside a destructor or another function that
 // cannot propagate exceptions, instead of aborting. If that function belongs to a library, there
 // may be no current exception.
-[[noreturn]] void end_without_exception() {
+[[noreturn]] void handle_terminate() {
   try {
     if (const auto current = std::current_exception()) std::rethrow_exception(current);
-    if (allocation_failed) end_out_of_memory();
+    if (allocation_failed) exit_out_of_memory();
   } catch (const std::bad_alloc&) {
-    end_out_of_memory();
+    exit_out_of_memory();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
   } catch (...) {
@@ -89,21 +89,21 @@ extern "C" void handle_sigsegv(int signal) {
   std::abort();
 }
 
-int fail(const std::string& message, int code) {
-  // Not fmt::print, which throws if standard error is not writable.
+int report_error(const std::string& message, int code) {
+  // fmt::print would throw if standard error is not writable.
   std::fputs(("error: " + printable(message) + "\n").c_str(), stderr);
   return code;
 }
 
-int run(const std::function<int()>& program) {
+int run_reporting_errors(const std::function<int()>& program) {
   try {
     return program();
   } catch (const Error& error) {
-    return fail(error.what(), error.exit_code());
+    return report_error(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
-    return fail("out of memory", kFailure);
+    return report_error("out of memory", kFailure);
   } catch (const std::exception& error) {
-    return fail(error.what(), kFailure);
+    return report_error(error.what(), kFailure);
   }
 }
 
@@ -125,21 +125,22 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 
 void run_and_exit(const std::function<int()>& program) {
   occupy_closed_streams();
-  std::set_terminate(end_without_exception);
-  std::set_new_handler(note_failed_allocation);
+  std::set_terminate(handle_terminate);
+  std::set_new_handler(handle_failed_allocation);
   // Keep a SIGSEGV handler that a sanitizer has installed.
   if (const auto before = std::signal(SIGSEGV, handle_sigsegv); before != SIG_DFL)
     (void)std::signal(SIGSEGV, before);
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with EFBIG
   report_truncated_mappings();
   set_up_logging(Verbosity::normal);
-  int code = run(program);
+  int code = run_reporting_errors(program);
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!written && code == 0)
-    code = fail(std::string("standard output: cannot write: ") +
-                    (errno == 0 ? "an earlier part did not get through" : std::strerror(errno)),
-                kFailure);
+    code = report_error(
+        std::string("standard output: cannot write: ") +
+            (errno == 0 ? "an earlier part did not get through" : std::strerror(errno)),
+        kFailure);
   // _Exit skips the exit handlers of libraries: the handler of the allocator in pyarrow's libarrow
   // crashes when memory is exhausted.
   std::_Exit(code);

@@ -1,5 +1,5 @@
-// Code shared by the main functions of both programs: command-line parsing, one-line error messages
-// and exit codes.
+// Code shared by the main functions of qkscope and sniff-qk: command-line parsing, one-line error
+// messages and exit codes.
 #pragma once
 
 #include <functional>

@@ -37,40 +37,40 @@ std::optional<std::int64_t> environment_integer(const char* name) {
 }
 
 // Reads the shard from environment variables. Returns nullopt if neither index nor count is set.
-std::optional<Shard> shard_from(const Scheduler& scheduler) {
+std::optional<Shard> read_scheduler_shard(const Scheduler& scheduler) {
   const auto id = environment_integer(scheduler.index);
   const auto count = environment_integer(scheduler.count);
   if (!id && !count) return {};
   if (!id || !count)
-    bad_input("--shard auto: {} is set and {} is not; expected both",
-              id ? scheduler.index : scheduler.count, id ? scheduler.count : scheduler.index);
+    reject("--shard auto: {} is set and {} is not; expected both",
+           id ? scheduler.index : scheduler.count, id ? scheduler.count : scheduler.index);
   const auto first = environment_integer(scheduler.first).value_or(0);
   const auto step = environment_integer(scheduler.step).value_or(1);
   const bool sane = first >= 0 && step >= 1 && *id >= first && *count >= 1 && *count <= kMostShards;
   const auto index = sane ? (*id - first) / step : 0;
   if (!sane || (*id - first) % step != 0 || index >= *count)
-    bad_input(
+    reject(
         "--shard auto: {}={} with {}={} (the first is {}, steps of {}) is none of {} tasks "
         "without gaps",
         scheduler.index, *id, scheduler.count, *count, first, step, *count);
   return Shard{index, *count};
 }
 
-Shard shard_of_environment() {
-  if (const auto own = shard_from(kOwn)) return *own;
+Shard read_environment_shard() {
+  if (const auto own = read_scheduler_shard(kOwn)) return *own;
   std::optional<Shard> found;
   const char* by = nullptr;
   for (const auto& scheduler : kOthers) {
-    const auto shard = shard_from(scheduler);
+    const auto shard = read_scheduler_shard(scheduler);
     if (!shard) continue;
     if (found)
-      bad_input("--shard auto: both {} and {} say which task this is; set {} and {} to decide", by,
-                scheduler.name, kOwn.index, kOwn.count);
+      reject("--shard auto: both {} and {} say which task this is; set {} and {} to decide", by,
+             scheduler.name, kOwn.index, kOwn.count);
     found = shard;
     by = scheduler.name;
   }
   if (!found)
-    bad_input(
+    reject(
         "--shard auto: no scheduler says which task this is; expected {} and {}, {} and {}, "
         "or {} and {}",
         kOthers[0].index, kOthers[0].count, kOthers[1].index, kOthers[1].count, kOwn.index,
@@ -81,14 +81,14 @@ Shard shard_of_environment() {
 }  // namespace
 
 Shard parse_shard(const std::string& text) {
-  if (text == "auto") return shard_of_environment();
+  if (text == "auto") return read_environment_shard();
   const auto slash = text.find('/');
   if (slash == std::string::npos)
-    bad_input("--shard {}: expected i/n, for example 0/4, or auto", text);
+    reject("--shard {}: expected i/n, for example 0/4, or auto", text);
   const std::int64_t index = parse_integer(text.substr(0, slash), "--shard");
   const std::int64_t count = parse_integer(text.substr(slash + 1), "--shard");
   if (index < 0 || count < 1 || index >= count || count > kMostShards)
-    bad_input("--shard {}: i must be from 0 to n - 1, and n at most {}", text, kMostShards);
+    reject("--shard {}: i must be from 0 to n - 1, and n at most {}", text, kMostShards);
   return {index, count};
 }
 
@@ -115,7 +115,7 @@ void ComputeArguments::add_to(CLI::App& command) {
       "on the CPU they never do");
 }
 
-void ComputeArguments::add_words(ArgumentList& list) const {
+void ComputeArguments::append_arguments(ArgumentList& list) const {
   list.add("--device", device);
   list.add("--dtype", dtype);
   list.add("--device-memory", device_memory);
@@ -169,7 +169,7 @@ void RunArguments::add_to(CLI::App& command) {
 std::vector<std::string> RunArguments::run_arguments() const {
   ArgumentList list({"--config", config});
   list.add("--set", overrides);
-  compute.add_words(list);
+  compute.append_arguments(list);
   list.add("--limit", limit);
   list.add("--ids", ids);
   return list.words();
@@ -188,7 +188,7 @@ void print_advice(const RunAdvice& advice) {
   if (advice.seconds)
     fmt::print("time       about {}, from a pass of {} tokens here ({:.3g} GFLOP/s)\n",
                *advice.seconds < 1 ? "a second" : format_duration(*advice.seconds),
-               number(advice.tokens), advice.flop_per_second / 1e9);
+               format_number(advice.tokens), advice.flop_per_second / 1e9);
   else
     fmt::print("time       unknown: {}\n", printable(advice.unknown));
   for (const auto& warning : advice.warnings) warn("{}", warning);
@@ -198,9 +198,10 @@ std::string format_cuts(const TokenizerConfig& tokenizer, std::int64_t truncated
                         std::int64_t dropped_chunks) {
   const auto& chunk = tokenizer.chunk;
   if (chunk.size == 0)
-    return fmt::format("{} cut at {}", number(truncated), number(tokenizer.max_length));
-  return fmt::format("in chunks of {}, {} shorter than {} dropped", number(chunk.size),
-                     number(dropped_chunks), number(chunk.min_length));
+    return fmt::format("{} cut at {}", format_number(truncated),
+                       format_number(tokenizer.max_length));
+  return fmt::format("in chunks of {}, {} shorter than {} dropped", format_number(chunk.size),
+                     format_number(dropped_chunks), format_number(chunk.min_length));
 }
 
 std::string format_devices(Device first, std::size_t count) {

@@ -74,7 +74,7 @@ void print_row(const OverviewRow& row, const std::string& title, std::size_t wid
 }
 
 // Whether the run also has statistics over every token.
-bool has_exact(const OverviewRow& row) {
+bool has_exact_values(const OverviewRow& row) {
   return std::any_of(std::begin(kOverviewColumns), std::end(kOverviewColumns),
                      [&](const OverviewColumn& column) {
                        return !std::isnan(row.value(std::string(column.measure) + "_exact"));
@@ -84,13 +84,13 @@ bool has_exact(const OverviewRow& row) {
 constexpr char kErrorTitle[] = "  error";
 constexpr char kExactTitle[] = "  exact";
 
-void print_group(const std::vector<OverviewRow>& rows, const std::string& layers,
-                 const char* title) {
+void print_layer_group(const std::vector<OverviewRow>& rows, const std::string& layers,
+                       const char* title) {
   std::size_t width = 5;
   std::int64_t heads = 0;
   for (const auto& row : rows) {
     width = std::max(width, row.label.size());
-    if (has_exact(row)) width = std::max(width, sizeof kExactTitle);
+    if (has_exact_values(row)) width = std::max(width, sizeof kExactTitle);
     if (row.layers == layers) heads = std::max(heads, row.heads);
   }
   if (heads == 0) return;
@@ -100,22 +100,22 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
   for (const auto& row : rows) {
     if (row.layers != layers) continue;
     print_row(row, row.label, width, "");
-    if (!has_exact(row)) continue;
+    if (!has_exact_values(row)) continue;
     print_row(row, kErrorTitle, width, "_se");
     print_row(row, kExactTitle, width, "_exact");
   }
 }
 
-// Prints the overview tables with one line per run: all layers, RoPE layers, NoPE layers and so on.
+// Prints one overview table per group of layers (all, RoPE, NoPE, ...), with a line per run.
 void print_overview(const std::vector<OverviewRow>& rows) {
-  print_group(rows, "all", "All layers");
-  print_group(rows, "rope", "Layers with RoPE");
-  print_group(rows, "nope", "Layers without RoPE (NoPE)");
-  print_group(rows, "full", "Layers with full attention");
-  print_group(rows, "sliding", "Layers with a sliding window");
+  print_layer_group(rows, "all", "All layers");
+  print_layer_group(rows, "rope", "Layers with RoPE");
+  print_layer_group(rows, "nope", "Layers without RoPE (NoPE)");
+  print_layer_group(rows, "full", "Layers with full attention");
+  print_layer_group(rows, "sliding", "Layers with a sliding window");
 }
 
-void print_counts(const std::vector<RunReport>& reports, double seconds) {
+void print_outcome_counts(const std::vector<RunReport>& reports, double seconds) {
   const auto count = [&](RunOutcome outcome) { return labels_with(reports, outcome).size(); };
   fmt::print("{} runs in {}: {} done, {} were done before, {} failed", reports.size(),
              format_duration(seconds), count(RunOutcome::done), count(RunOutcome::already_done),
@@ -133,42 +133,42 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
 
 // Throws an error that lists the runs in `labels`; does nothing if `labels` is empty. `by_machine`:
 // whether some run failed for a reason other than bad input.
-void report_runs(const std::vector<std::string>& labels, std::size_t all, bool by_machine,
-                 const char* what, const char* remedy) {
+void require_none(const std::vector<std::string>& labels, std::size_t all, bool by_machine,
+                  const char* what, const char* remedy) {
   if (!labels.empty())
     throw Error(by_machine ? ErrorKind::failure : ErrorKind::bad_input,
                 fmt::format("{} of {} runs {}: {}; {}", labels.size(), all, what,
                             fmt::join(labels, ", "), remedy));
 }
 
-void report_problems(const std::vector<RunReport>& reports, SweepPart part) {
+void throw_for_problems(const std::vector<RunReport>& reports, SweepPart part) {
   const bool failure = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.outcome == RunOutcome::failed && report.error_kind == ErrorKind::failure;
   });
-  report_runs(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
-              "run the same command to try them again");
+  require_none(labels_with(reports, RunOutcome::failed), reports.size(), failure, "failed",
+               "run the same command to try them again");
   // Throw, so that this cluster task fails: otherwise Slurm would start the next task, which needs
-  // these runs.
+  // the runs that another process has not finished.
   if (part == SweepPart::merge || part == SweepPart::analyse)
-    report_runs(labels_with(reports, RunOutcome::elsewhere), reports.size(), true,
-                "are at work in another task", "run the same command when that task has ended");
-  report_runs(labels_with(reports, RunOutcome::unfinished), reports.size(), true,
-              "are missing in the tables", "sweep or submit again to finish them");
+    require_none(labels_with(reports, RunOutcome::elsewhere), reports.size(), true,
+                 "are at work in another task", "run the same command when that task has ended");
+  require_none(labels_with(reports, RunOutcome::unfinished), reports.size(), true,
+               "are missing in the tables", "sweep or submit again to finish them");
   const bool unpublished = std::ranges::any_of(reports, [](const RunReport& report) {
     return report.publication == Publication::failed &&
            report.publish_error_kind == ErrorKind::failure;
   });
-  report_runs(labels_with(reports, Publication::failed), reports.size(), unpublished,
-              "are not published",
-              "their results are whole, and the same command tries to publish them again");
+  require_none(labels_with(reports, Publication::failed), reports.size(), unpublished,
+               "are not published",
+               "their results are whole, and the same command tries to publish them again");
 }
 
-// Returns true if this process writes tables; on a cluster only the task of part `tables` does.
-bool makes_tables(const SweepCommand& command) {
+// Returns whether this process writes the tables of the sweep (SweepPart all or tables).
+bool writes_tables(const SweepCommand& command) {
   return command.options.part == SweepPart::all || command.options.part == SweepPart::tables;
 }
 
-void draw_once(const std::string& folder, bool quiet) {
+void draw_sweep_figures(const std::string& folder, bool quiet) {
   const std::string out = folder + "/figures";
   const Drawn drawn =
       draw_figures({.results = folder, .out = out, .only = "", .quiet = quiet, .again = false});
@@ -181,23 +181,23 @@ void draw_once(const std::string& folder, bool quiet) {
 }
 
 // Draws the figures, and redraws them if another machine has uploaded newer tables in the meantime.
-void draw(const SweepCommand& command) {
+void draw_and_upload_figures(const SweepCommand& command) {
   const bool quiet = command.options.quiet;
   do {
-    draw_once(command.sweep.folder(), quiet);
+    draw_sweep_figures(command.sweep.folder(), quiet);
   } while (!command.sweep.put_figures(quiet));
 }
 
 // Reports failed runs even if the figures cannot be drawn.
-void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
+void finish_sweep(const SweepCommand& command, const std::vector<RunReport>& reports) {
   std::exception_ptr not_drawn;
   try {
-    if (command.figures && makes_tables(command)) draw(command);
+    if (command.figures && writes_tables(command)) draw_and_upload_figures(command);
   } catch (const Error& error) {
     not_drawn = std::current_exception();
     log_line(LogLevel::error, fmt::format("figures: {}", error.what()));
   }
-  report_problems(reports, command.options.part);
+  throw_for_problems(reports, command.options.part);
   if (not_drawn) std::rethrow_exception(not_drawn);
 }
 
@@ -213,13 +213,13 @@ void run_sweep_command(const SweepCommand& command) {
     return end_by_stop_signal();
   }
   if (!quiet) {
-    print_counts(reports, std::chrono::duration<double>(Clock::now() - started).count());
-    if (makes_tables(command)) {
+    print_outcome_counts(reports, std::chrono::duration<double>(Clock::now() - started).count());
+    if (writes_tables(command)) {
       print_overview(command.sweep.overview());
       fmt::print("\nresults in {}\n", command.sweep.place());
     }
   }
-  finish(command, reports);
+  finish_sweep(command, reports);
 }
 
 }  // namespace qkscope::cli

@@ -25,46 +25,48 @@ double parse_flops(const std::string& text) {
   if (power != std::string_view::npos) value *= std::pow(1000.0, static_cast<double>(power + 1));
   const bool known = unit.empty() || power != std::string_view::npos;
   if (!known || !std::isfinite(value) || value <= 0)
-    bad_input("--speed: found {}, expected FLOP/s above 0 as in 90G or 400T", text);
+    reject("--speed: found {}, expected FLOP/s above 0 as in 90G or 400T", text);
   return value;
 }
 
-std::string publication(const PlannedRun& run) {
+std::string describe_publication(const PlannedRun& run) {
   if (run.publish.empty()) return "";
   return fmt::format(", {} {}", run.published ? "published to" : "to publish to", run.publish);
 }
 
-std::string planned_work(const PlannedRun& run) {
+std::string describe_planned_work(const PlannedRun& run) {
   std::vector<std::string> parts;
   if (run.capture)
     parts.push_back(fmt::format("to capture: {} examples, {} tokens; {} rows in {} files, {}",
-                                number(run.capture->examples), number(run.capture->tokens),
-                                number(run.capture->rows), number(run.capture->files),
-                                bytes(run.capture->bytes)));
+                                format_number(run.capture->examples),
+                                format_number(run.capture->tokens),
+                                format_number(run.capture->rows), format_number(run.capture->files),
+                                format_size(run.capture->bytes)));
   if (run.statistics && run.statistics->beside)
     parts.emplace_back("statistics from the same passes");
   else if (run.statistics)
     parts.push_back(fmt::format("statistics to make: {} examples, {} tokens",
-                                number(run.statistics->examples), number(run.statistics->tokens)));
+                                format_number(run.statistics->examples),
+                                format_number(run.statistics->tokens)));
   if (run.weights > 0)
     parts.push_back(fmt::format("weights {}{}", format_bytes(run.weights),
                                 run.to_download > 0 ? " to download" : ""));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-void print_planned(const PlannedRun& run) {
+void print_planned_run(const PlannedRun& run) {
   if (!run.error.empty()) {
     fmt::print("{:<16} {}\n", run.label, run.error);
   } else if (!run.capture && !run.statistics) {
     fmt::print("{:<16} captured, {}{}\n", run.label, run.analysed ? "analysed" : "to analyse",
-               publication(run));
+               describe_publication(run));
   } else {
-    fmt::print("{:<16} {}{}\n", run.label, planned_work(run), publication(run));
+    fmt::print("{:<16} {}{}\n", run.label, describe_planned_work(run), describe_publication(run));
   }
 }
 
 // Returns the remaining work of a run in FLOP.
-double work_of(const PlannedRun& run) {
+double remaining_flop(const PlannedRun& run) {
   return (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
 }
 
@@ -85,7 +87,7 @@ struct SweepCost {
       bytes += run.capture->bytes;
     }
     if (run.statistics && !run.statistics->beside) tokens += run.statistics->tokens;
-    flop += work_of(run);
+    flop += remaining_flop(run);
     runs += run.capture || run.statistics;
     to_download += run.to_download;
     disk = std::max(disk, run.weights_on_disk);
@@ -95,7 +97,7 @@ struct SweepCost {
 void print_cost(const SweepCost& cost, const CostOptions& options, bool evicts,
                 const std::string& folder) {
   fmt::print("in all           {} tokens, {} rows, {} before compression, into {}\n",
-             number(cost.tokens), number(cost.rows), bytes(cost.bytes), folder);
+             format_number(cost.tokens), format_number(cost.rows), format_size(cost.bytes), folder);
   if (cost.runs == 0) return;
   fmt::print("weights          {} to download, at most {} of them on the disk at a time{}\n",
              format_bytes(cost.to_download), format_bytes(cost.disk),
@@ -147,7 +149,7 @@ std::vector<std::string> SweepFileArguments::arguments() const {
   list.add("--every", source.every);
   list.add("--log", source.log);
   list.add("--data", source.data_folder);
-  compute.add_words(list);
+  compute.append_arguments(list);
   return list.words();
 }
 
@@ -182,7 +184,7 @@ void print_sweep_plan(const std::vector<PlannedRun>& runs, const CostOptions& op
   std::int64_t failed = 0;
   ErrorKind kind = ErrorKind::bad_input;
   for (const auto& run : runs) {
-    print_planned(run);
+    print_planned_run(run);
     if (!run.error.empty()) {
       ++failed;
       if (run.error_kind == ErrorKind::failure) kind = ErrorKind::failure;

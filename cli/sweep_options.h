@@ -1,4 +1,4 @@
-// Options of commands that read a sweep file (sweep, submit), and output of the sweep plan.
+// Options of commands that read a sweep file (sweep, submit), and printing of the sweep plan.
 #pragma once
 
 #include <string>

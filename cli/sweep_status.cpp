@@ -35,10 +35,11 @@ std::string format_progress(const RunStatus& run) {
   double rate = 0;
   for (const auto& shard : run.shards)
     if (shard.state == ShardState::running) rate += shard.tokens_per_second;
-  auto text = number(run.examples);
-  if (run.all_examples > 0) text += fmt::format(" of {}", number(run.all_examples));
+  auto text = format_number(run.examples);
+  if (run.all_examples > 0) text += fmt::format(" of {}", format_number(run.all_examples));
   text += " texts";
-  if (rate > 0) text += fmt::format(", {} tokens/s", number(static_cast<std::int64_t>(rate)));
+  if (rate > 0)
+    text += fmt::format(", {} tokens/s", format_number(static_cast<std::int64_t>(rate)));
   return text;
 }
 
@@ -49,7 +50,7 @@ void print_run(const RunStatus& run, std::size_t width) {
   fmt::print("\n");
 }
 
-void print_sums(const SweepStatus& status) {
+void print_totals(const SweepStatus& status) {
   std::int64_t tokens = 0;
   std::int64_t all = 0;
   for (const auto& run : status.runs) {
@@ -58,17 +59,18 @@ void print_sums(const SweepStatus& status) {
     all += std::max(run.tokens, run.all_tokens);
   }
   if (all > 0) {
-    fmt::print("to capture: {} of {} tokens done", number(tokens), number(all));
+    fmt::print("to capture: {} of {} tokens done", format_number(tokens), format_number(all));
     if (status.tokens_per_second > 0)
-      fmt::print(", {} tokens/s", number(static_cast<std::int64_t>(status.tokens_per_second)));
+      fmt::print(", {} tokens/s",
+                 format_number(static_cast<std::int64_t>(status.tokens_per_second)));
     if (status.seconds_left > 0) fmt::print(", {} left", format_duration(status.seconds_left));
     fmt::print("\n");
   }
   if (!status.slurm.empty())
     fmt::print("Slurm: {}\n", printable(status.slurm));
   else if (status.submitted)
-    fmt::print("Slurm: {} tasks running, {} waiting\n", number(status.running),
-               number(status.queued));
+    fmt::print("Slurm: {} tasks running, {} waiting\n", format_number(status.running),
+               format_number(status.queued));
 }
 
 void print_problems(const SweepStatus& status) {
@@ -93,7 +95,7 @@ void print_status(const SweepStatus& status) {
   fmt::print("{} in {}: {} of {} runs done, {} failed\n", status.name, status.folder, done,
              status.runs.size(), failed);
   for (const auto& run : status.runs) print_run(run, width);
-  print_sums(status);
+  print_totals(status);
   print_problems(status);
 }
 
@@ -135,7 +137,7 @@ void print_json(const SweepStatus& status) {
 }
 
 // Plans the runs of an unsubmitted sweep, so that the number of texts of each run can be shown.
-std::vector<PlannedRun> plan_of(const Sweep& sweep) {
+std::vector<PlannedRun> plan_unsubmitted_sweep(const Sweep& sweep) {
   const auto status = sweep_status(sweep);
   if (status.submitted || status.finished()) return {};
   return sweep.plan();
@@ -144,7 +146,7 @@ std::vector<PlannedRun> plan_of(const Sweep& sweep) {
 }  // namespace
 
 void print_sweep_status(const Sweep& sweep, double watch_seconds, bool json) {
-  const auto plan = plan_of(sweep);
+  const auto plan = plan_unsubmitted_sweep(sweep);
   while (true) {
     const auto status = sweep_status(sweep, plan);
     const bool clears = watch_seconds > 0 && !json && ::isatty(STDOUT_FILENO) == 1;

@@ -15,12 +15,11 @@ namespace {
 std::vector<std::int32_t> ids_from_json(const std::string& path) {
   const Json json = parse_json(read_text_file(path), path);
   const Json& list = json.is_object() && json.contains("ids") ? json["ids"] : json;
-  if (!list.is_array())
-    bad_input("{}: expected a list of token ids or an object with \"ids\"", path);
+  if (!list.is_array()) reject("{}: expected a list of token ids or an object with \"ids\"", path);
   std::vector<std::int32_t> ids;
   for (const auto& item : list) {
     if (!item.is_number_integer() || item < 0 || item > INT32_MAX)
-      bad_input("{}: entry {} is {}, expected a token id", path, ids.size(), item.dump());
+      reject("{}: entry {} is {}, expected a token id", path, ids.size(), item.dump());
     ids.push_back(item.get<std::int32_t>());
   }
   return ids;
@@ -32,7 +31,7 @@ std::vector<std::int32_t> read_token_ids(const std::string& option) {
   std::vector<std::int32_t> ids;
   for (const auto& part : split(option, ',')) {
     const auto id = parse_integer(part, "--token-ids");
-    if (id < 0 || id > INT32_MAX) bad_input("--token-ids: {} is not a token id", id);
+    if (id < 0 || id > INT32_MAX) reject("--token-ids: {} is not a token id", id);
     ids.push_back(static_cast<std::int32_t>(id));
   }
   return ids;
@@ -98,7 +97,7 @@ std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t
     const auto value = parse_integer(text, what);
     const auto position = value < 0 ? value + length : value;
     if (position < 0 || position > highest)
-      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, value, length - 1);
+      reject("{}: {} is outside the text, which has positions 0 to {}", what, value, length - 1);
     return position;
   };
   if (option.empty()) return positions;
@@ -114,7 +113,7 @@ std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t
   }
   std::sort(positions.begin(), positions.end());
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
-  if (positions.empty()) bad_input("{}: '{}' names no position", what, option);
+  if (positions.empty()) reject("{}: '{}' names no position", what, option);
   return positions;
 }
 

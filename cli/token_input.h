@@ -19,7 +19,7 @@ struct TokenInput {
 
   // Adds the options to `command`. Callers may extend the returned CLI11 group or make it optional.
   CLI::App& add_to(CLI::App& command);
-  bool given() const { return !text.empty() || !text_file.empty() || !token_ids.empty(); }
+  bool is_given() const { return !text.empty() || !text_file.empty() || !token_ids.empty(); }
   // Returns token ids; texts are tokenized with the tokenizer of the checkpoint folder.
   std::vector<std::int32_t> read(const std::string& folder) const;
 };
@@ -33,14 +33,14 @@ struct DatasetInput {
 
   // `input`: option group of TokenInput, to which --dataset is added as a further alternative.
   void add_to(CLI::App& command, CLI::App& input);
-  bool given() const { return !dataset.empty(); }
+  bool is_given() const { return !dataset.empty(); }
   // Returns the token ids of every text that is not empty.
   std::vector<std::vector<std::int32_t>> read(const std::string& folder, bool no_special) const;
 };
 
 // Parses "5", "0,3,7" or "0:128" (end excluded); negative positions count from the end. Returns
-// sorted, distinct positions; an empty list, for an empty option, means all positions. `what` names
-// the option in messages.
+// sorted, distinct positions. An empty option gives an empty list, which means all positions.
+// `what` names the option in messages.
 std::vector<std::int64_t> read_positions(const std::string& option, std::int64_t length,
                                          const std::string& what = "--positions");
 

@@ -48,7 +48,7 @@ inline HeadMoments moments_of(const std::vector<float>& rows,
                               const std::vector<std::int64_t>& position,
                               const std::vector<bool>& take, const MomentShape& shape,
                               const PositionSums& positions) {
-  HeadMoments m = empty_moments(shape);
+  HeadMoments m = make_head_moments(shape);
   m.positions = positions;
   const auto n = static_cast<double>(positions.n);
   if (positions.n == 0) return m;
@@ -98,7 +98,7 @@ inline HeadMoments moments_of(const std::vector<float>& rows,
 inline BucketMoments buckets_of(const std::vector<float>& rows,
                                 const std::vector<std::int64_t>& position, std::int64_t size,
                                 const MomentShape& shape) {
-  BucketMoments b = empty_bucket_moments(shape);
+  BucketMoments b = make_bucket_moments(shape);
   for (const auto t : position) ++b.n[static_cast<std::size_t>(t / size)];
   const auto cell = [&](std::size_t t, std::int64_t h) {
     return static_cast<std::size_t>((h * shape.buckets + position[t] / size) * shape.dim);
@@ -184,7 +184,7 @@ inline void add_moments(PlantedStatistics& planted, VectorKind kind, VectorStage
 
 inline void add_attention(PlantedStatistics& planted, std::mt19937& random) {
   Statistics& s = planted.statistics;
-  AttentionStatistics& a = s.attention = empty_attention_statistics(s.settings, 3, s.heads);
+  AttentionStatistics& a = s.attention = make_attention_statistics(s.settings, 3, s.heads);
   a.documents = 3;
   for (std::size_t b = 0; b < a.rows.size(); ++b) a.rows[b] = s.bucket_positions[b].n;
   for (auto* values : {&a.sum, &a.square, &a.row_square, &a.document_square, &a.document_cross,

@@ -47,8 +47,7 @@ void choose_analyses(const std::string& only, AnalyzeOptions& options) {
     } else if (name == "geometry") {
       options.geometry = true;
     } else {
-      bad_input("--only: '{}' is not an analysis; expected pca, rotation, plasticity, geometry",
-                name);
+      reject("--only: '{}' is not an analysis; expected pca, rotation, plasticity, geometry", name);
     }
   }
 }

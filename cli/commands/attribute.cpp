@@ -1,4 +1,4 @@
-// qkscope attribute: writes attention scores as sums over components of the residual stream.
+// qkscope attribute: decomposes attention scores over components of the residual stream.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,11 +35,11 @@ struct AttributeArguments {
   TableOutput output;
 };
 
-// Parses --top: a number of component pairs; 0 for "all".
+// Parses --top, a number of component pairs. Returns 0 for "all".
 std::int64_t parse_top(const AttributeArguments& options) {
   if (options.top == "all") return 0;
   const auto top = parse_integer(options.top, "--top");
-  if (top < 1) bad_input("--top: found {}, expected a number of 1 or more, or all", top);
+  if (top < 1) reject("--top: found {}, expected a number of 1 or more, or all", top);
   return top;
 }
 
@@ -73,7 +73,7 @@ void attribute_text(const Model& model, const std::vector<std::int32_t>& ids,
   const auto top = parse_top(options);
   const auto found = attribute_scores(model, ids, wanted);
   print_scores(found, top);
-  if (!options.output.given()) return;
+  if (!options.output.is_given()) return;
   options.output.write(found.table(top), "attribution");
   options.output.write(found.component_table(), "attribution_components");
   options.output.write(found.rotary_table(options.cross, top), "pairs");
@@ -124,7 +124,7 @@ void append_rows(std::vector<Table::Column>& all, const Table& more, std::int64_
   }
 }
 
-Composition compose(const Model& model, const AttributeArguments& options) {
+Composition run_composition(const Model& model, const AttributeArguments& options) {
   const auto texts = options.dataset.read(model.folder(), options.input.no_special);
   auto wanted = options.means;
   wanted.heads = parse_heads(options.heads, model.config());
@@ -140,9 +140,9 @@ Composition compose(const Model& model, const AttributeArguments& options) {
   return found;
 }
 
-void compose_all(const AttributeArguments& options) {
+void compose_checkpoints(const AttributeArguments& options) {
   if (!options.scores.features.empty() || options.scores.experts || options.scores.effect)
-    bad_input("--features, --experts and --effect are of one text; leave them out with --dataset");
+    reject("--features, --experts and --effect are of one text; leave them out with --dataset");
   std::vector<Table::Column> pairs;
   std::vector<Table::Column> components;
   auto checkpoint = options.model;
@@ -151,13 +151,14 @@ void compose_all(const AttributeArguments& options) {
   for (std::size_t order = 0; order < names.size(); ++order) {
     checkpoint.name = names[order];
     const auto folder = checkpoint.fetch(options.common.quiet);
-    const auto found = compose(checkpoint.load(folder, options.dataset.max_tokens), options);
+    const auto found =
+        run_composition(checkpoint.load(folder, options.dataset.max_tokens), options);
     if (names.size() > 1) fmt::print("{}\n", checkpoint.name);
     print_composition(found.components);
     append_rows(pairs, found.pairs, static_cast<std::int64_t>(order));
     append_rows(components, found.components, static_cast<std::int64_t>(order));
   }
-  if (!options.output.given()) return;
+  if (!options.output.is_given()) return;
   options.output.write(Table(std::move(pairs)), "composition");
   options.output.write(Table(std::move(components)), "composition_components");
   options.output.draw(options.common.quiet);
@@ -166,8 +167,8 @@ void compose_all(const AttributeArguments& options) {
 void run(AttributeArguments& options) {
   options.output.check();
   parse_top(options);  // throws for a bad --top before the model is loaded
-  if (options.dataset.given()) return compose_all(options);
-  if (!options.also.empty()) bad_input("--also is of a series of checkpoints over a --dataset");
+  if (options.dataset.is_given()) return compose_checkpoints(options);
+  if (!options.also.empty()) reject("--also is of a series of checkpoints over a --dataset");
   const auto folder = options.model.fetch(options.common.quiet);
   const auto ids = options.input.read(folder);
   attribute_text(options.model.load(folder, std::ssize(ids)), ids, options);

@@ -30,20 +30,20 @@ struct BenchArguments {
 BenchBatch parse_batch(const std::string& text) {
   const auto parts = split(text, 'x');
   if (parts.size() > 2)
-    bad_input("--batch: found '{}', expected TOKENS or DOCUMENTSxTOKENS (8x4096)", text);
+    reject("--batch: found '{}', expected TOKENS or DOCUMENTSxTOKENS (8x4096)", text);
   BenchBatch batch;
   batch.tokens = parse_integer(parts.back(), "--batch");
   if (parts.size() == 2) batch.documents = parse_integer(parts.front(), "--batch");
   if (batch.documents < 1 || batch.tokens < 1)
-    bad_input("--batch: found '{}', expected at least one document of one token", text);
+    reject("--batch: found '{}', expected at least one document of one token", text);
   return batch;
 }
 
-std::string size_of(const BenchResult& result) {
-  return fmt::format("{} x {}", result.batch.documents, number(result.batch.tokens));
+std::string batch_text(const BenchResult& result) {
+  return fmt::format("{} x {}", result.batch.documents, format_number(result.batch.tokens));
 }
 
-double rate(const BenchResult& result) {
+double flop_per_second(const BenchResult& result) {
   return result.flop / result.seconds;
 }
 
@@ -60,7 +60,7 @@ std::string list_kernels(const BenchResult& result) {
 }
 
 // Formats a rate: "1.2 TFLOP/s", "90.0 GFLOP/s".
-std::string flop_rate(double value) {
+std::string rate_text(double value) {
   return value >= 1e12 ? fmt::format("{:.1f} TFLOP/s", value / 1e12)
                        : fmt::format("{:.1f} GFLOP/s", value / 1e9);
 }
@@ -68,27 +68,28 @@ std::string flop_rate(double value) {
 void print_parts(const BenchResult& result, double ceiling) {
   double total = 0.0;
   for (const auto& part : result.parts) total += part.seconds;
-  fmt::print("\n{}, part by part\n", size_of(result));
+  fmt::print("\n{}, part by part\n", batch_text(result));
   fmt::print("{:<14} {:>10} {:>7} {:>15} {:>11}\n", "part", "ms", "share", "rate", "of ceiling");
   for (const auto& part : result.parts) {
     const bool computes = part.flop > 0.0 && part.seconds > 0.0;
     fmt::print("{:<14} {:>10.2f} {:>6.1f}% {:>15} {:>11}\n", part.name, 1e3 * part.seconds,
-               100.0 * part.seconds / total, computes ? flop_rate(part.flop / part.seconds) : "",
+               100.0 * part.seconds / total, computes ? rate_text(part.flop / part.seconds) : "",
                computes ? fmt::format("{:.2f}", part.flop / part.seconds / ceiling) : "");
   }
 }
 
 void print(const std::string& name, const BenchReport& report) {
-  fmt::print("model      {}: {} parameters\n", printable(name), number(report.parameters));
+  fmt::print("model      {}: {} parameters\n", printable(name), format_number(report.parameters));
   fmt::print("device     {} ({}), {}\n", report.device, report.hardware, dtype_name(report.dtype));
-  fmt::print("ceiling    {} in matrix products\n", flop_rate(report.ceiling));
-  fmt::print("weights    {}\n\n", bytes(report.weight_bytes));
+  fmt::print("ceiling    {} in matrix products\n", rate_text(report.ceiling));
+  fmt::print("weights    {}\n\n", format_size(report.weight_bytes));
   fmt::print("{:>12} {:>11} {:>15} {:>11} {:>11}  {}\n", "batch", "tokens/s", "rate", "of ceiling",
              "memory", "attention");
   for (const auto& result : report.results)
-    fmt::print("{:>12} {:>11.1f} {:>15} {:>11.2f} {:>11}  {}\n", size_of(result),
-               static_cast<double>(result.rows) / result.seconds, flop_rate(rate(result)),
-               rate(result) / report.ceiling, bytes(result.activation_bytes), list_kernels(result));
+    fmt::print("{:>12} {:>11.1f} {:>15} {:>11.2f} {:>11}  {}\n", batch_text(result),
+               static_cast<double>(result.rows) / result.seconds,
+               rate_text(flop_per_second(result)), flop_per_second(result) / report.ceiling,
+               format_size(result.activation_bytes), list_kernels(result));
   for (const auto& result : report.results) print_parts(result, report.ceiling);
 }
 
@@ -105,8 +106,8 @@ Json to_json(const BenchResult& result, double ceiling) {
           {"best_seconds", result.best_seconds},
           {"tokens_per_s", static_cast<double>(result.rows) / result.seconds},
           {"flop", result.flop},
-          {"flop_per_s", rate(result)},
-          {"share_of_ceiling", rate(result) / ceiling},
+          {"flop_per_s", flop_per_second(result)},
+          {"share_of_ceiling", flop_per_second(result) / ceiling},
           {"activation_bytes", result.activation_bytes},
           {"attention", attention},
           {"parts", parts}};
@@ -151,12 +152,12 @@ void add_bench(CLI::App& app) {
   command
       ->add_option("--repeats", options->bench.repeats,
                    "Number of timed passes; the median is reported")
-      ->check(whole_between(1, 1000))
+      ->check(integer_between(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--ceiling-seconds", options->bench.ceiling_seconds,
                    "Seconds of matrix products that measure the peak FLOP/s of the device")
-      ->check(between(0.01, 3600.0))
+      ->check(number_between(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
 }

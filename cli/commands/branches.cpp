@@ -28,12 +28,12 @@ struct BranchesArguments {
 
 void check(const BranchesArguments& options) {
   if (options.sweep_file.empty()) return;
-  if (options.dataset) bad_input("--write-sweep: a dataset has no checkpoints");
+  if (options.dataset) reject("--write-sweep: a dataset has no checkpoints");
   if (options.config.empty())
-    bad_input("--write-sweep: expected --config FILE, the capture configuration of its runs");
+    reject("--write-sweep: expected --config FILE, the capture configuration of its runs");
   std::error_code ignored;
   if (!options.overwrite && std::filesystem::exists(options.sweep_file, ignored))
-    bad_input("{}: is there already; --overwrite replaces it", options.sweep_file);
+    reject("{}: is there already; --overwrite replaces it", options.sweep_file);
 }
 
 void print(const std::vector<CheckpointBranch>& branches) {
@@ -55,9 +55,9 @@ void run(BranchesArguments& options) {
   const auto names = list_branches({kind, options.repository});
   const auto chosen = checkpoint_branches(names, options.choice);
   if (chosen.empty())
-    bad_input("{}: none of its {} branches {}", options.repository, names.size(),
-              options.choice.match.empty() ? "tells a step in its name; --match '*' takes all"
-                                           : "matches");
+    reject("{}: none of its {} branches {}", options.repository, names.size(),
+           options.choice.match.empty() ? "tells a step in its name; --match '*' takes all"
+                                        : "matches");
   print(chosen);
   info("{} of {} branches{}", chosen.size(), names.size(),
        options.choice.match.empty() ? "; those without a step in their name need --match" : "");

@@ -35,10 +35,10 @@ void print_memory(const CapturePlan& plan, const DryRun& dry) {
   const auto weights = cpu                       ? "weights (mapped)"
                        : plan.memory().streams() ? "weights at a time (they stream)"
                                                  : "weights";
-  fmt::print("memory     {} {} + {} activations of {} tokens{}\n", bytes(dry.weight_bytes), weights,
-             bytes(dry.activation_bytes), number(dry.largest_batch),
+  fmt::print("memory     {} {} + {} activations of {} tokens{}\n", format_size(dry.weight_bytes),
+             weights, format_size(dry.activation_bytes), format_number(dry.largest_batch),
              plan.memory().available > 0
-                 ? fmt::format("; {} may be taken", bytes(plan.memory().available))
+                 ? fmt::format("; {} may be taken", format_size(plan.memory().available))
                  : "");
 }
 
@@ -67,17 +67,20 @@ void print_plan(const CapturePlan& plan, const DryRun& dry, bool verbose) {
   fmt::print("heads      {} query and {} key heads{}\n", count_heads(plan, HeadKind::query),
              count_heads(plan, HeadKind::key), verbose ? "" : " (-v lists them)");
   if (verbose) print_heads(plan);
-  fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
+  fmt::print("examples   {}, {} tokens, {}\n", format_number(dry.examples),
+             format_number(dry.tokens),
              format_cuts(plan.config().tokenizer, dry.truncated, dry.dropped_chunks));
   fmt::print("work       {:.3g} FLOP in the forward passes\n", dry.flop);
-  fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
-             number(dry.files), bytes(dry.bytes), plan.config().output.data_root);
+  fmt::print("output     {} rows in {} files, {} before compression, in {}\n",
+             format_number(dry.rows), format_number(dry.files), format_size(dry.bytes),
+             plan.config().output.data_root);
   print_memory(plan, dry);
 }
 
 void warn_of_non_finite(const CaptureResult& result) {
   if (result.non_finite > 0)
-    warn("{} of {} rows hold NaN or infinity", number(result.non_finite), number(result.rows));
+    warn("{} of {} rows hold NaN or infinity", format_number(result.non_finite),
+         format_number(result.rows));
 }
 
 void print_result(const CaptureResult& result, const CapturePlan& plan,
@@ -86,19 +89,19 @@ void print_result(const CaptureResult& result, const CapturePlan& plan,
   using Outcome = CaptureResult::Outcome;
   switch (result.outcome) {
     case Outcome::finished:
-      fmt::print("{} examples, {} tokens, {} rows in {}\n", number(result.examples),
-                 number(result.tokens), number(result.rows), root);
+      fmt::print("{} examples, {} tokens, {} rows in {}\n", format_number(result.examples),
+                 format_number(result.tokens), format_number(result.rows), root);
       break;
     case Outcome::already_finished:
       fmt::print("{}: this capture is finished; nothing to do\n", root);
       break;
     case Outcome::part_finished:
       fmt::print("shard {}: {} examples, {} rows; when all shards are done: qkscope merge {}\n",
-                 options.shard, number(result.examples), number(result.rows), root);
+                 options.shard, format_number(result.examples), format_number(result.rows), root);
       break;
     case Outcome::interrupted:
       fmt::print("stopped after {} examples, all kept; run the same command to continue\n",
-                 number(result.examples));
+                 format_number(result.examples));
       break;
   }
 }
@@ -141,7 +144,7 @@ CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
                             : run_capture(plan, run);
 }
 
-// Prints the plan, the estimated time and the warnings of a dry run.
+// Prints what --dry-run reports: the plan, the estimated run time and the warnings.
 void print_dry_run(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
   const auto dry = dry_run(plan, shard);
   const auto advice = make_run_advice(plan, dry, shard, options.compute.options());
@@ -156,8 +159,8 @@ void print_dry_run(const CapturePlan& plan, const CaptureArguments& options, con
 void run(const CaptureArguments& options) {
   options.common.apply();
   if (options.shards > 0 && !options.shard.empty())
-    bad_input("--shards N does what is left of all shards; leave --shard out");
-  if (options.resume && options.overwrite) bad_input("--resume and --overwrite exclude each other");
+    reject("--shards N does what is left of all shards; leave --shard out");
+  if (options.resume && options.overwrite) reject("--resume and --overwrite exclude each other");
   auto config = read_capture_config(options.config, options.overrides);
   options.apply_to(config.dataset);
   if (!options.non_finite.empty()) config.capture.keep_non_finite = options.non_finite == "keep";
@@ -177,7 +180,7 @@ void set_up_capture(CLI::App& command) {
       .add_option("--shards", options->shards,
                   "Capture the shards that no task has finished, of N, one after another; then "
                   "merge all (default: one run without shards)")
-      ->check(whole_between(1, kMostShards));
+      ->check(integer_between(1, kMostShards));
   choices(command.add_option("--non-finite", options->non_finite,
                              "Vectors with NaN or infinity: refuse (end the run) or keep (store "
                              "and count them) (default: the file's, or refuse)"),

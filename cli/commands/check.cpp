@@ -19,11 +19,11 @@ void run(CheckOptions& options) {
   const auto found = verify_folder(options.folder);
   for (const auto& problem : found.problems) fmt::print("{}\n", problem);
   if (!found.problems.empty())
-    bad_input("{}: {} of {} files of this {} are damaged or missing", options.folder,
-              found.problems.size(), found.files, found.kind);
+    reject("{}: {} of {} files of this {} are damaged or missing", options.folder,
+           found.problems.size(), found.files, found.kind);
   if (!options.common.quiet)
     fmt::print("{}: {}, {} files, {} bytes, all intact\n", options.folder, found.kind,
-               number(found.files), number(static_cast<std::int64_t>(found.bytes)));
+               format_number(found.files), format_number(static_cast<std::int64_t>(found.bytes)));
 }
 
 }  // namespace

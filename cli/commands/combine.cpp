@@ -26,7 +26,8 @@ void run(CombineArguments& options) {
   output.publish(options.common.quiet);
   if (!options.common.quiet)
     for (const auto& table : tables)
-      fmt::print("{:<20} {:>12} rows of {} sweeps\n", table.name, number(table.rows), table.sweeps);
+      fmt::print("{:<20} {:>12} rows of {} sweeps\n", table.name, format_number(table.rows),
+                 table.sweeps);
   info("tables are in {}", options.out);
 }
 

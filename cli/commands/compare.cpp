@@ -33,20 +33,20 @@ std::string format_value(double value, bool sign = false) {
   return sign ? fmt::format("{:+.2g}", value) : fmt::format("{:.4g}", value);
 }
 
-std::string with_error(double value, double se) {
+std::string format_with_error(double value, double se) {
   if (std::isnan(value)) return "-";
   return fmt::format("{:.4g} ± {}", value, std::isnan(se) ? "?" : fmt::format("{:.2g}", se));
 }
 
 // Accesses the columns of a comparison table by name.
-struct Rows {
+struct ComparisonTable {
   const Table& table;
 
-  std::size_t count() const { return static_cast<std::size_t>(table.rows()); }
-  const std::string& text(const char* column, std::size_t row) const {
+  std::size_t row_count() const { return static_cast<std::size_t>(table.rows()); }
+  const std::string& text_at(const char* column, std::size_t row) const {
     return table.find(column)->texts[row];
   }
-  double number(const char* column, std::size_t row) const {
+  double number_at(const char* column, std::size_t row) const {
     return table.find(column)->reals[row];
   }
 };
@@ -70,41 +70,40 @@ struct ComparisonRow {
   std::string runs;
 };
 
-void print_head(const std::string& name, const Sides& sides, std::size_t width, bool first) {
+void print_header(const std::string& name, const Sides& sides, std::size_t width, bool first) {
   fmt::print("{}{:<{}}  {:>20}{:>20}{:>12}{:>10}{:>8}\n", first ? "" : "\n", name, width,
              sides.left_title, sides.right_title, "difference", "se", "ratio");
 }
 
-void print_row(const Rows& rows, const Sides& sides, const ComparisonRow& line,
+void print_row(const ComparisonTable& rows, const Sides& sides, const ComparisonRow& line,
                const std::string& name, std::size_t width) {
-  const auto row = line.row;
-  fmt::print(
-      "  {:<{}}{:>20}{:>20}{:>12}{:>10}{:>8}\n", name, width,
-      with_error(rows.number(sides.left, row), rows.number(sides.left_se, row)),
-      with_error(rows.number(sides.right, row), rows.number(sides.right_se, row)),
-      format_value(rows.number("difference", row), true), format_value(rows.number("se", row)),
-      std::isnan(rows.number("z", row)) ? "-" : fmt::format("{:+.1f}", rows.number("z", row)));
+  const auto number = [&](const char* column) { return rows.number_at(column, line.row); };
+  fmt::print("  {:<{}}{:>20}{:>20}{:>12}{:>10}{:>8}\n", name, width,
+             format_with_error(number(sides.left), number(sides.left_se)),
+             format_with_error(number(sides.right), number(sides.right_se)),
+             format_value(number("difference"), true), format_value(number("se")),
+             std::isnan(number("z")) ? "-" : fmt::format("{:+.1f}", number("z")));
 }
 
-std::string both_names(const std::string& a, const std::string& b) {
+std::string join_names(const std::string& a, const std::string& b) {
   return a == b ? a : a + " / " + b;
 }
 
-void print_not_compared(const Rows& rows) {
+void print_uncompared_measures(const ComparisonTable& rows) {
   std::vector<std::string> absent;
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // reason, measures
-  for (std::size_t row = 0; row < rows.count(); ++row) {
-    if (!std::isnan(rows.number("ours", row))) continue;
-    if (rows.text("model", row).empty()) {
-      const auto& name = rows.text("checkpoint", row);
+  for (std::size_t row = 0; row < rows.row_count(); ++row) {
+    if (!std::isnan(rows.number_at("ours", row))) continue;
+    if (rows.text_at("model", row).empty()) {
+      const auto& name = rows.text_at("checkpoint", row);
       if (std::find(absent.begin(), absent.end(), name) == absent.end()) absent.push_back(name);
       continue;
     }
-    const auto& why = rows.text("note", row);
+    const auto& why = rows.text_at("note", row);
     auto found = std::find_if(reasons.begin(), reasons.end(),
                               [&](const auto& reason) { return reason.first == why; });
     if (found == reasons.end()) found = reasons.insert(reasons.end(), {why, {}});
-    const auto& measure = rows.text("measure", row);
+    const auto& measure = rows.text_at("measure", row);
     auto& list = found->second;
     if (std::find(list.begin(), list.end(), measure) == list.end()) list.push_back(measure);
   }
@@ -114,13 +113,13 @@ void print_not_compared(const Rows& rows) {
   if (!absent.empty()) fmt::print("\nno run here for {}\n", fmt::join(absent, ", "));
 }
 
-void print_errors_absent(const Rows& rows, const Sides& sides) {
+void print_missing_errors(const ComparisonTable& rows, const Sides& sides) {
   std::size_t compared = 0;
   std::size_t without = 0;
-  for (std::size_t row = 0; row < rows.count(); ++row) {
-    if (std::isnan(rows.number("difference", row))) continue;
+  for (std::size_t row = 0; row < rows.row_count(); ++row) {
+    if (std::isnan(rows.number_at("difference", row))) continue;
     ++compared;
-    if (std::isnan(rows.number("se", row))) ++without;
+    if (std::isnan(rows.number_at("se", row))) ++without;
   }
   if (without > 0)
     fmt::print(
@@ -131,7 +130,8 @@ void print_errors_absent(const Rows& rows, const Sides& sides) {
 
 // Prints a block per measure with a line per run; for a single run, one block with a line per
 // measure.
-void print_blocks(const std::vector<ComparisonRow>& shown, const Rows& rows, const Sides& sides) {
+void print_blocks(const std::vector<ComparisonRow>& shown, const ComparisonTable& rows,
+                  const Sides& sides) {
   const bool one = std::all_of(shown.begin(), shown.end(), [&](const ComparisonRow& line) {
     return line.runs == shown.front().runs;
   });
@@ -140,30 +140,30 @@ void print_blocks(const std::vector<ComparisonRow>& shown, const Rows& rows, con
   std::string last;
   for (const auto& line : shown) {
     const auto& block = one ? line.runs : line.measure;
-    if (block != last || last.empty()) print_head(block, sides, width, last.empty());
+    if (block != last || last.empty()) print_header(block, sides, width, last.empty());
     last = block;
     print_row(rows, sides, line, one ? line.measure : line.runs, width);
   }
-  print_errors_absent(rows, sides);
+  print_missing_errors(rows, sides);
 }
 
-void print_with_published(const Table& table) {
-  const Rows rows{table};
+void print_published_comparison(const Table& table) {
+  const ComparisonTable rows{table};
   std::vector<ComparisonRow> shown;
-  for (std::size_t row = 0; row < rows.count(); ++row)
-    if (!std::isnan(rows.number("ours", row)))
-      shown.push_back({row, rows.text("measure", row),
-                       both_names(rows.text("checkpoint", row), rows.text("model", row))});
+  for (std::size_t row = 0; row < rows.row_count(); ++row)
+    if (!std::isnan(rows.number_at("ours", row)))
+      shown.push_back({row, rows.text_at("measure", row),
+                       join_names(rows.text_at("checkpoint", row), rows.text_at("model", row))});
   print_blocks(shown, rows, kPublished);
-  print_not_compared(rows);
+  print_uncompared_measures(rows);
 }
 
-void print_two(const Table& table) {
-  const Rows rows{table};
+void print_run_comparison(const Table& table) {
+  const ComparisonTable rows{table};
   std::vector<ComparisonRow> shown;
-  for (std::size_t row = 0; row < rows.count(); ++row)
-    shown.push_back({row, rows.text("measure", row),
-                     both_names(rows.text("model_a", row), rows.text("model_b", row))});
+  for (std::size_t row = 0; row < rows.row_count(); ++row)
+    shown.push_back({row, rows.text_at("measure", row),
+                     join_names(rows.text_at("model_a", row), rows.text_at("model_b", row))});
   print_blocks(shown, rows, kTwoRuns);
 }
 
@@ -184,9 +184,9 @@ void run(CompareArguments& options) {
   if (options.csv)
     fmt::print("{}", table.to_csv());
   else if (two)
-    print_two(table);
+    print_run_comparison(table);
   else
-    print_with_published(table);
+    print_published_comparison(table);
   if (!options.out.empty()) write(table, options.out);
 }
 

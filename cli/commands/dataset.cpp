@@ -1,5 +1,5 @@
-// qkscope dataset: reports the text lengths of a dataset, or writes a dataset of its long texts or
-// chunks.
+// qkscope dataset: reports the text lengths of a dataset, or writes its long texts, whole or as
+// chunks, to a new dataset.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -34,7 +34,7 @@ struct DatasetArguments {
 };
 
 // Text lengths of a dataset: bytes per document, and tokens per document or chunk.
-struct Lengths {
+struct TextLengths {
   std::vector<std::int64_t> bytes, tokens;
   std::int64_t truncated = 0;
   std::int64_t dropped_chunks = 0;
@@ -42,8 +42,8 @@ struct Lengths {
 };
 
 // Tokenizes a text and splits it into chunks; without --chunk, into a single chunk.
-TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
-                  const LongTextOptions& options) {
+TextChunks encode_text(const Tokenizer& tokenizer, std::string_view text,
+                       const LongTextOptions& options) {
   const Tokenizer::EncodeOptions encoding{options.special_tokens, options.max_tokens};
   if (options.chunk.size > 0) return encode_chunks(tokenizer, text, options.chunk, encoding);
   TextChunks whole;
@@ -52,10 +52,11 @@ TextChunks encode(const Tokenizer& tokenizer, std::string_view text,
 }
 
 // Measures the lengths of all texts, block by block, so that memory holds only one block.
-Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
+TextLengths measure_lengths(Corpus& corpus, const Tokenizer* tokenizer,
+                            const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
-  Lengths lengths;
+  TextLengths lengths;
   lengths.in_chunks = options.long_texts.chunk.size > 0;
   for (bool more = true; more;) {
     std::vector<std::string> texts;
@@ -69,7 +70,7 @@ Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArgumen
       std::vector<TextChunks> encoded(texts.size());
       parallel_for(std::ssize(texts), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
-        encoded[at] = encode(*tokenizer, texts[at], options.long_texts);
+        encoded[at] = encode_text(*tokenizer, texts[at], options.long_texts);
       });
       for (const auto& text : encoded) {
         lengths.dropped_chunks += text.dropped;
@@ -85,25 +86,25 @@ Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArgumen
   return lengths;
 }
 
-struct Summary {
+struct LengthSummary {
   std::int64_t total = 0, least = 0, median = 0, most = 0;
 };
 
-Summary summarize(std::vector<std::int64_t> values) {
+LengthSummary summarize(std::vector<std::int64_t> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
-  Summary summary{0, values.front(), values[values.size() / 2], values.back()};
+  LengthSummary summary{0, values.front(), values[values.size() / 2], values.back()};
   for (const std::int64_t value : values) summary.total += value;
   return summary;
 }
 
-struct Bin {
+struct LengthBin {
   std::int64_t from, to, count;  // from <= length < to
 };
 
 // Histogram bins from the shortest to the longest document; each bound is twice the previous one.
-std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
-  std::vector<Bin> bins;
+std::vector<LengthBin> length_histogram(const std::vector<std::int64_t>& lengths) {
+  std::vector<LengthBin> bins;
   if (lengths.empty()) return bins;
   const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
   std::int64_t from = 1;
@@ -118,14 +119,14 @@ std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
   return bins;
 }
 
-Json to_json(const Summary& summary) {
+Json to_json(const LengthSummary& summary) {
   return {{"total", summary.total},
           {"min", summary.least},
           {"median", summary.median},
           {"max", summary.most}};
 }
 
-void print_json(const Corpus& corpus, const Lengths& lengths) {
+void print_json(const Corpus& corpus, const TextLengths& lengths) {
   const auto& counts = corpus.counts();
   Json out{{"files", corpus.files()},           {"rows", counts.rows},
            {"documents", counts.documents},     {"null_texts", counts.null_texts},
@@ -140,24 +141,26 @@ void print_json(const Corpus& corpus, const Lengths& lengths) {
   if (!lengths.tokens.empty()) {
     out["tokens"] = to_json(summarize(lengths.tokens));
     out["tokens"]["truncated"] = lengths.truncated;
-    for (const auto& [from, to, count] : histogram(lengths.tokens)) {
+    for (const auto& [from, to, count] : length_histogram(lengths.tokens)) {
       out["tokens"]["histogram"].push_back({{"from", from}, {"to", to}, {"count", count}});
     }
   }
   fmt::print("{}\n", dump_json(out));
 }
 
-void print_summary(const char* what, const Summary& summary) {
-  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what, number(summary.total),
-             number(summary.least), number(summary.median), number(summary.most));
+void print_summary(const char* what, const LengthSummary& summary) {
+  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what,
+             format_number(summary.total), format_number(summary.least),
+             format_number(summary.median), format_number(summary.most));
 }
 
-void print_tokens(const Lengths& lengths) {
+void print_tokens(const TextLengths& lengths) {
   print_summary("tokens", summarize(lengths.tokens));
-  if (lengths.truncated > 0) fmt::print("{:<11}{}\n", "truncated", number(lengths.truncated));
-  const std::vector<Bin> bins = histogram(lengths.tokens);
+  if (lengths.truncated > 0)
+    fmt::print("{:<11}{}\n", "truncated", format_number(lengths.truncated));
+  const std::vector<LengthBin> bins = length_histogram(lengths.tokens);
   std::int64_t most = 1;
-  for (const Bin& bin : bins) most = std::max(most, bin.count);
+  for (const LengthBin& bin : bins) most = std::max(most, bin.count);
   fmt::print("\n{:>21}  {}\n", "tokens", lengths.in_chunks ? "chunks" : "documents");
   for (const auto& [from, to, documents] : bins) {
     constexpr std::int64_t kWidth = 40;
@@ -165,12 +168,12 @@ void print_tokens(const Lengths& lengths) {
         documents == 0 ? 0 : std::max<std::int64_t>(1, documents * kWidth / most);
     std::string blocks;
     for (std::int64_t i = 0; i < bar; ++i) blocks += "█";
-    fmt::print("{:>10} {:>10}  {:<9} {}\n", number(from), number(to - 1), number(documents),
-               blocks);
+    fmt::print("{:>10} {:>10}  {:<9} {}\n", format_number(from), format_number(to - 1),
+               format_number(documents), blocks);
   }
 }
 
-void print_text(const Corpus& corpus, const Lengths& lengths) {
+void print_text(const Corpus& corpus, const TextLengths& lengths) {
   const auto& counts = corpus.counts();
   fmt::print(
       "{:<11}{}{}\n", "files", corpus.files().front(),
@@ -180,18 +183,19 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
     columns += fmt::format("{}{} ({})", columns.empty() ? "" : ", ", name, type);
   }
   fmt::print("{:<11}{}\n", "columns", printable(columns));
-  fmt::print("{:<11}{}\n", "rows", number(counts.rows));
+  fmt::print("{:<11}{}\n", "rows", format_number(counts.rows));
   fmt::print("{:<11}{} ({} null and {} empty texts skipped)\n", "documents",
-             number(counts.documents), number(counts.null_texts), number(counts.empty_texts));
+             format_number(counts.documents), format_number(counts.null_texts),
+             format_number(counts.empty_texts));
   print_summary("bytes", summarize(lengths.bytes));
   if (lengths.in_chunks)
-    fmt::print("{:<11}{}, {} shorter dropped\n", "chunks", number(std::ssize(lengths.tokens)),
-               number(lengths.dropped_chunks));
+    fmt::print("{:<11}{}, {} shorter dropped\n", "chunks",
+               format_number(std::ssize(lengths.tokens)), format_number(lengths.dropped_chunks));
   if (!lengths.tokens.empty()) print_tokens(lengths);
 }
 
-std::string share(std::int64_t part, std::int64_t all) {
-  return fmt::format("{} of {}", number(part), number(all));
+std::string format_part(std::int64_t part, std::int64_t all) {
+  return fmt::format("{} of {}", format_number(part), format_number(all));
 }
 
 // Implements qkscope dataset --out: writes a dataset of the texts that are long enough.
@@ -220,27 +224,29 @@ void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments&
     fmt::print("{}\n", dump_json(out));
     return;
   }
-  fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", share(made.kept, made.read),
-             number(made.tokens), wanted.out);
+  fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", format_part(made.kept, made.read),
+             format_number(made.tokens), wanted.out);
   if (wanted.chunk.size > 0)
-    fmt::print("{:<11}{}, {} with fewer than {} tokens dropped\n", "chunks", number(made.rows),
-               number(made.dropped_chunks), number(wanted.chunk.min_length));
-  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", number(made.cut));
+    fmt::print("{:<11}{}, {} with fewer than {} tokens dropped\n", "chunks",
+               format_number(made.rows), format_number(made.dropped_chunks),
+               format_number(wanted.chunk.min_length));
+  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", format_number(made.cut));
   fmt::print(
       "{:<11}{} with fewer than {} tokens, the longest with {}; {} null and {} empty texts\n",
-      "left out", number(made.too_short), number(wanted.min_tokens), number(made.longest),
-      number(counts.null_texts), number(counts.empty_texts));
+      "left out", format_number(made.too_short), format_number(wanted.min_tokens),
+      format_number(made.longest), format_number(counts.null_texts),
+      format_number(counts.empty_texts));
 }
 
-void check_output(const DatasetArguments& options) {
+void check_tokenizer_given(const DatasetArguments& options) {
   const auto& wanted = options.long_texts;
   if (!options.tokenizer.empty() || (wanted.out.empty() && wanted.chunk.size == 0)) return;
-  bad_input("{}: --tokenizer is missing: the tokens of whose model are counted?",
-            wanted.out.empty() ? "--chunk" : "--out");
+  reject("{}: --tokenizer is missing: the tokens of whose model are counted?",
+         wanted.out.empty() ? "--chunk" : "--out");
 }
 
 void run(DatasetArguments& options) {
-  check_output(options);
+  check_tokenizer_given(options);
   if (!options.name.empty()) options.corpus.name = options.name;
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
   options.corpus.replace_invalid = options.errors == "replace";
@@ -260,7 +266,7 @@ void run(DatasetArguments& options) {
                     options.corpus.split, fetch);
   const auto corpus = open_corpus(options.corpus);
   if (!options.long_texts.out.empty()) return write_dataset(*corpus, *tokenizer, options);
-  const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);
+  const TextLengths lengths = measure_lengths(*corpus, tokenizer ? &*tokenizer : nullptr, options);
   if (options.json) {
     print_json(*corpus, lengths);
   } else {

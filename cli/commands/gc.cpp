@@ -1,4 +1,4 @@
-// qkscope gc: lists or removes objects that killed writers left in an object store.
+// qkscope gc: lists or removes objects left behind in an object store by interrupted writers.
 
 #include <fmt/format.h>
 
@@ -26,13 +26,13 @@ double parse_age(const std::string& text) {
   constexpr double kSeconds[] = {1.0, 60.0, 3600.0, 86400.0};
   const auto unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
   if (unit == std::string_view::npos)
-    bad_input("--older-than {}: expected a number with s, m, h or d, as in 12h", text);
+    reject("--older-than {}: expected a number with s, m, h or d, as in 12h", text);
   const auto number = parse_integer(text.substr(0, text.size() - 1), "--older-than");
-  if (number < 0) bad_input("--older-than {}: expected no negative age", text);
+  if (number < 0) reject("--older-than {}: expected no negative age", text);
   return static_cast<double>(number) * kSeconds[unit];
 }
 
-std::uint64_t bytes_of(const std::vector<GarbageObject>& garbage) {
+std::uint64_t total_bytes(const std::vector<GarbageObject>& garbage) {
   std::uint64_t bytes = 0;
   for (const auto& object : garbage) bytes += object.bytes;
   return bytes;
@@ -44,7 +44,7 @@ void print_json(const GcArguments& options, const std::vector<GarbageObject>& ga
     list.push_back({{"object", object.address}, {"bytes", object.bytes}, {"age", object.age}});
   const Json json = {{"address", options.address},
                      {"removed", options.remove},
-                     {"bytes", bytes_of(garbage)},
+                     {"bytes", total_bytes(garbage)},
                      {"objects", list}};
   fmt::print("{}\n", dump_json(json, 2));
 }
@@ -56,7 +56,7 @@ void print_text(const GcArguments& options, const std::vector<GarbageObject>& ga
   if (garbage.empty())
     fmt::print("{}: no garbage older than {}\n", options.address, options.older_than);
   else
-    fmt::print("{} objects, {} {}\n", garbage.size(), format_bytes(bytes_of(garbage)),
+    fmt::print("{} objects, {} {}\n", garbage.size(), format_bytes(total_bytes(garbage)),
                options.remove ? "removed" : "of garbage; --remove removes them");
 }
 

@@ -33,12 +33,12 @@ struct GenerateArguments {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds(Clock::time_point from, Clock::time_point to) {
+double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Replaces the escapes "\n" and "\t" of --stop by a line feed and a tab.
-std::string unescaped(std::string text) {
+// Replaces the escapes "\n" and "\t" in --stop with a line feed and a tab.
+std::string unescape(std::string text) {
   for (const auto& [escape, character] :
        {std::pair<std::string_view, char>{"\\n", '\n'}, {"\\t", '\t'}})
     for (auto at = text.find(escape); at != std::string::npos; at = text.find(escape, at + 1))
@@ -46,7 +46,7 @@ std::string unescaped(std::string text) {
   return text;
 }
 
-void print_now(std::string_view text) {
+void print_and_flush(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
@@ -58,13 +58,13 @@ void run(GenerateArguments& options) {
   if (has_tokenizer(folder))
     tokenizer = Tokenizer::load(folder);
   else if (!options.ids)
-    bad_input("{}: there is no tokenizer.json to write text with; --ids prints token ids", folder);
+    reject("{}: there is no tokenizer.json to write text with; --ids prints token ids", folder);
   auto& generate = options.generate;
   generate.tokenizer = tokenizer ? &*tokenizer : nullptr;
   generate.stops_at_end = !options.ignore_end;
-  for (const auto& stop : options.stops) generate.stop_texts.push_back(unescaped(stop));
+  for (const auto& stop : options.stops) generate.stop_texts.push_back(unescape(stop));
   const auto model = options.model.load(folder, std::ssize(prompt));
-  if (options.echo && !options.ids) print_now(tokenizer->decode(prompt, true));
+  if (options.echo && !options.ids) print_and_flush(tokenizer->decode(prompt, true));
 
   const auto& stop_requested = watch_stop_signals();
   const auto start = Clock::now();
@@ -74,20 +74,20 @@ void run(GenerateArguments& options) {
   generate.on_token = [&](const GeneratedToken& token) {
     if (count++ == 0) first = Clock::now();
     if (options.ids)
-      print_now(fmt::format("{}{}", count > 1 ? " " : "", token.id));
+      print_and_flush(fmt::format("{}{}", count > 1 ? " " : "", token.id));
     else
-      print_now(token.text);
+      print_and_flush(token.text);
     if (!token.text.empty()) line_is_open = token.text.back() != '\n';
     return !stop_requested;
   };
   const std::vector<std::vector<std::int32_t>> prompts = {prompt};
   qkscope::generate(model, prompts, generate);
-  if (options.ids || line_is_open) print_now("\n");
+  if (options.ids || line_is_open) print_and_flush("\n");
   if (stop_requested) return end_by_stop_signal();
-  const auto rest = seconds(first, Clock::now());
+  const auto rest = seconds_between(first, Clock::now());
   if (!options.common.quiet)
     fmt::print(stderr, "prompt: {} tokens in {:.2f} s; then {} tokens{}\n", prompt.size(),
-               seconds(start, first), count,
+               seconds_between(start, first), count,
                count > 1 ? fmt::format(", {:.1f} tokens/s", static_cast<double>(count - 1) / rest)
                          : std::string());
 }
@@ -96,12 +96,12 @@ void add_sampling(CLI::App& command, GenerateArguments& options) {
   auto& generate = options.generate;
   start_section(command, "Sampling");
   command.add_option("--max-new-tokens", generate.max_new_tokens, "Maximum number of new tokens")
-      ->check(whole_between(1, std::int64_t{1} << 40))
+      ->check(integer_between(1, std::int64_t{1} << 40))
       ->capture_default_str();
   command
       .add_option("--temperature", generate.temperature,
                   "Divisor of the logits before sampling; 0 takes the most likely token")
-      ->check(between(0.0, 1e6))
+      ->check(number_between(0.0, 1e6))
       ->capture_default_str();
   command
       .add_option("--top-k", generate.top_k,

@@ -47,19 +47,19 @@ struct HeadsArguments {
 };
 
 HeadTexts read_texts(const Model& model, const HeadsArguments& options) {
-  if (options.input.given()) return {options.input.read(model.folder())};
-  if (options.dataset.given())
+  if (options.input.is_given()) return {options.input.read(model.folder())};
+  if (options.dataset.is_given())
     return options.dataset.read(model.folder(), options.input.no_special);
   return repeated_texts(
       model, {.tokens = options.random_tokens, .seed = options.seed, .bos = !options.no_bos});
 }
 
-std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
-  if (options.input.given()) return "one text";
-  if (!options.dataset.given())
+std::string describe_texts(const HeadsArguments& options, const HeadTexts& texts) {
+  if (options.input.is_given()) return "one text";
+  if (!options.dataset.is_given())
     return fmt::format("{} texts of {} random tokens written twice", texts.size(),
                        options.random_tokens);
-  return fmt::format("{} texts of {}", number(std::ssize(texts)), options.dataset.dataset);
+  return fmt::format("{} texts of {}", format_number(std::ssize(texts)), options.dataset.dataset);
 }
 
 // Returns the full name of a built-in pattern; "" for any other value of --pattern.
@@ -70,10 +70,10 @@ std::string builtin_pattern_name(const std::string& option) {
   return "";
 }
 
-// Reads rows of numbers separated by commas or spaces.
+// Reads an attention pattern from a file: rows of numbers separated by commas or spaces.
 std::vector<float> read_pattern(const std::string& path) {
   if (!std::filesystem::is_regular_file(path))
-    bad_input(
+    reject(
         "--pattern: '{}' is neither previous, duplicate or induction nor a file with a row of "
         "numbers for every token",
         path);
@@ -87,19 +87,19 @@ std::vector<float> read_pattern(const std::string& path) {
       char* end = nullptr;
       values.push_back(std::strtof(word.c_str(), &end));
       if (*end != '\0' || !std::isfinite(values.back()))
-        bad_input("{}:{}: found '{}', expected a number", path, line_number, word);
+        reject("{}:{}: found '{}', expected a number", path, line_number, word);
     }
   }
-  if (values.empty()) bad_input("{}: there are no numbers; expected a row for every token", path);
+  if (values.empty()) reject("{}: there are no numbers; expected a row for every token", path);
   return values;
 }
 
 // Adds a column `pattern` to the table of heads: the score of each head for the attention pattern
-// in the file of --pattern.
-Table with_pattern(const Table& table, const Model& model, const HeadTexts& texts,
-                   const std::vector<float>& pattern, const HeadScoreOptions& options) {
+// in the file given by --pattern.
+Table add_pattern_scores(const Table& table, const Model& model, const HeadTexts& texts,
+                         const std::vector<float>& pattern, const HeadScoreOptions& options) {
   if (texts.size() != 1)
-    bad_input("--pattern FILE is of one text; give it by --text, --text-file or --token-ids");
+    reject("--pattern FILE is of one text; give it by --text, --text-file or --token-ids");
   const auto scores = score_pattern(model, texts.front(), pattern, options);
   Table::Column own{"pattern", Table::Type::real, {}, {}, {}};
   for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row)
@@ -138,8 +138,8 @@ void print_best(const Table& table, const std::string& score, std::int64_t top) 
 void print_heads(const Table& table, const HeadsArguments& options, const Model& model,
                  const HeadTexts& texts) {
   fmt::print("{}: {} heads, {}, {} tokens\n", options.model.name, table.rows(),
-             input_name(options, texts), number(table.find("tokens")->integers.front()));
-  if (!options.input.given() && !options.dataset.given())
+             describe_texts(options, texts), format_number(table.find("tokens")->integers.front()));
+  if (!options.input.is_given() && !options.dataset.is_given())
     fmt::print("loss on the second copy: {:.3f} nats (ln vocabulary: {:.3f})\n",
                second_copy_loss(model, texts, options.random_tokens),
                std::log(static_cast<double>(model.config().vocab_size)));
@@ -163,12 +163,12 @@ void run(HeadsArguments& options) {
   const auto model = options.model.load(options.model.fetch(options.common.quiet), 0);
   const auto texts = read_texts(model, options);
   auto table = score_heads(model, texts, scores);
-  if (!pattern.empty()) table = with_pattern(table, model, texts, pattern, scores);
+  if (!pattern.empty()) table = add_pattern_scores(table, model, texts, pattern, scores);
   if (options.csv)
     fmt::print("{}", table.to_csv());
   else
     print_heads(table, options, model, texts);
-  if (!options.output.given()) return;
+  if (!options.output.is_given()) return;
   options.output.write(table, "attention");
   options.output.draw(options.common.quiet);
 }
@@ -181,7 +181,7 @@ void add_input(CLI::App& command, HeadsArguments& options) {
   command
       .add_option("--random-tokens", options.random_tokens,
                   "Number of random tokens that are written twice, in 8 texts")
-      ->check(whole_between(2, 65536))
+      ->check(integer_between(2, 65536))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Seed of the random tokens")->capture_default_str();
   command.add_flag("--no-bos", options.no_bos,

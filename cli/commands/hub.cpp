@@ -32,7 +32,7 @@ void split_revision(DownloadArguments& options) {
   const auto at = options.id.find('@');
   if (at == std::string::npos) return;
   if (!options.revision.empty())
-    bad_input("{}: names a revision, and --revision {} another", options.id, options.revision);
+    reject("{}: names a revision, and --revision {} another", options.id, options.revision);
   options.revision = options.id.substr(at + 1);
   options.id.resize(at);
 }

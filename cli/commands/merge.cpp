@@ -1,5 +1,5 @@
 // qkscope merge: writes the final files of a capture or statistics run that was split into shards,
-// or joins finished statistics.
+// or joins the finished statistics of several runs.
 
 #include <fmt/format.h>
 
@@ -20,12 +20,12 @@ struct MergeOptions {
   std::string out;
 };
 
-void print_merged(const StatsResult& result, const std::string& folder) {
+void print_merge_result(const StatsResult& result, const std::string& folder) {
   if (result.outcome == CaptureResult::Outcome::already_finished)
     fmt::print("{}: already merged\n", folder);
   else
-    fmt::print("statistics of {} documents, {} tokens in {}\n", number(result.examples),
-               number(result.tokens), folder);
+    fmt::print("statistics of {} documents, {} tokens in {}\n", format_number(result.examples),
+               format_number(result.tokens), folder);
 }
 
 void merge_shards_of_capture(const std::string& folder, bool quiet) {
@@ -34,8 +34,8 @@ void merge_shards_of_capture(const std::string& folder, bool quiet) {
   if (result.outcome == CaptureResult::Outcome::already_finished)
     fmt::print("{}: already merged\n", folder);
   else
-    fmt::print("{} examples, {} rows in {}\n", number(result.examples), number(result.rows),
-               folder);
+    fmt::print("{} examples, {} rows in {}\n", format_number(result.examples),
+               format_number(result.rows), folder);
 }
 
 void run(MergeOptions& options) {
@@ -46,15 +46,15 @@ void run(MergeOptions& options) {
     for (auto& folder : folders) folder = fetch_stored(folder, quiet);
     const auto result = merge_stats_folders(folders, output.folder());
     output.publish(quiet);
-    if (!quiet) print_merged(result, options.out);
+    if (!quiet) print_merge_result(result, options.out);
     return;
   }
   if (options.folders.size() > 1)
-    bad_input("several folders are joined into a new one: give it with --out");
+    reject("several folders are joined into a new one: give it with --out");
   const auto& folder = options.folders.front();
   if (!holds_statistics(folder)) return merge_shards_of_capture(folder, quiet);
   const auto result = merge_stats_shards(folder);
-  if (!quiet) print_merged(result, folder);
+  if (!quiet) print_merge_result(result, folder);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::string format_value(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.4g}", value);
 }
 
-// Prints the table rows that are pooled over all runs and all heads.
+// Prints the rows of the pooled table whose columns `model` and `heads` are both "all".
 void print_pooled(const Table& table) {
   const auto& columns = table.columns();
   fmt::print("{:<28}{:>8}{:>12}{:>12}\n", "quantity", "heads", "mean", "median");
@@ -46,7 +46,7 @@ void print_pooled(const Table& table) {
 void run(PoolArguments& arguments) {
   for (const auto& pair : arguments.pairs) {
     const auto names = split(pair, ',');
-    if (names.size() != 2) bad_input("--pair {}: expected two quantities, X,Y", pair);
+    if (names.size() != 2) reject("--pair {}: expected two quantities, X,Y", pair);
     arguments.options.pairs.emplace_back(names[0], names[1]);
   }
   check_output_folder(arguments.out);
@@ -79,7 +79,7 @@ void add_pool(CLI::App& app) {
   command->add_option("--out", arguments->out, "Folder or address for the tables (made if missing)")
       ->required();
   command->add_option("--depth-bins", options.depth_bins, "Bins of depth (layer / last layer)")
-      ->check(whole_between(1, 1000))
+      ->check(integer_between(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--pair", arguments->pairs,

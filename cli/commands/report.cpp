@@ -19,7 +19,7 @@ struct ReportCommand {
 void run(ReportCommand& arguments) {
   auto& options = arguments.options;
   if (is_store_address(options.out))
-    bad_input("--out: {} is an address; expected a local file such as report.html", options.out);
+    reject("--out: {} is an address; expected a local file such as report.html", options.out);
   if (!arguments.components.empty()) options.components = parse_components(arguments.components);
   options.quiet = arguments.common.quiet;
   for (auto* folder : {&options.results, &options.compare})

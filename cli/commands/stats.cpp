@@ -35,16 +35,17 @@ void print_plan(const StatsPlan& plan, const StatsDryRun& dry) {
              model.n_kv_heads, model.d_head);
   fmt::print("device     {}, {}\n", format_devices(plan.device(), plan.workers()),
              dtype_name(plan.dtype()));
-  fmt::print("examples   {}, {} tokens, {}\n", number(dry.examples), number(dry.tokens),
+  fmt::print("examples   {}, {} tokens, {}\n", format_number(dry.examples),
+             format_number(dry.tokens),
              format_cuts(plan.config().run.tokenizer, dry.truncated, dry.dropped_chunks));
-  if (dry.trials > 0) fmt::print("retrieval  {} trials\n", number(dry.trials));
+  if (dry.trials > 0) fmt::print("retrieval  {} trials\n", format_number(dry.trials));
   fmt::print("work       {:.3g} FLOP in the forward pass\n", dry.forward_flop);
   print_cost("A", dry.moments_flop, dry.forward_flop);
   print_cost("B", dry.near_flop, dry.forward_flop);
   print_cost("C", dry.all_flop, dry.forward_flop);
-  fmt::print("memory     {} of sums on the host", bytes(dry.state_bytes));
+  fmt::print("memory     {} of sums on the host", format_size(dry.state_bytes));
   if (dry.device_bytes > 0)
-    fmt::print(", {} more on the device than without statistics", bytes(dry.device_bytes));
+    fmt::print(", {} more on the device than without statistics", format_size(dry.device_bytes));
   fmt::print("\noutput     {}\n", plan.config().run.output.data_root);
 }
 
@@ -53,19 +54,19 @@ void print_result(const StatsResult& result, const StatsPlan& plan, const StatsA
   using Outcome = CaptureResult::Outcome;
   switch (result.outcome) {
     case Outcome::finished:
-      fmt::print("statistics of {} documents, {} tokens in {}\n", number(result.examples),
-                 number(result.tokens), root);
+      fmt::print("statistics of {} documents, {} tokens in {}\n", format_number(result.examples),
+                 format_number(result.tokens), root);
       break;
     case Outcome::already_finished:
       fmt::print("{}: these statistics are finished; nothing to do\n", root);
       break;
     case Outcome::part_finished:
       fmt::print("shard {}: {} documents; when all shards are done: qkscope merge {}\n",
-                 options.shard, number(result.examples), root);
+                 options.shard, format_number(result.examples), root);
       break;
     case Outcome::interrupted:
       fmt::print("stopped after {} documents, all kept; run the same command to continue\n",
-                 number(result.examples));
+                 format_number(result.examples));
       break;
   }
 }
@@ -80,7 +81,7 @@ void collect_statistics(const StatsPlan& plan, const StatsArguments& options, co
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
-StatsConfig configuration(const StatsArguments& options) {
+StatsConfig read_configuration(const StatsArguments& options) {
   auto overrides = options.overrides;
   if (!options.groups.empty()) overrides.push_back("stats.groups=[" + options.groups + "]");
   if (options.min_match > 0)
@@ -92,8 +93,8 @@ StatsConfig configuration(const StatsArguments& options) {
   return config;
 }
 
-// Prints the plan, the estimated time and the warnings of a dry run. Statistics use every token, so
-// there is no check for too few rows.
+// Prints what --dry-run reports: the plan, the estimated run time and the warnings. Statistics use
+// every token, so no warning about too few sampled rows is needed.
 void print_dry_run(const StatsPlan& plan, const StatsArguments& options, const Shard& shard) {
   const auto dry = dry_run_stats(plan, shard);
   const auto advice = make_run_advice(plan, dry, options.compute.options());
@@ -107,7 +108,7 @@ void print_dry_run(const StatsPlan& plan, const StatsArguments& options, const S
 
 void run(const StatsArguments& options) {
   options.common.apply();
-  const auto config = configuration(options);
+  const auto config = read_configuration(options);
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config.run, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_stats_plan(config, options.compute.options());
@@ -131,7 +132,7 @@ void add_stats(CLI::App& app) {
       .add_option("--min-match", options->min_match,
                   "Retrieval: least fraction of correct greedy tokens of a trial that counts "
                   "(default: the file's, or 0.5)")
-      ->check(between(0.0, 1.0));
+      ->check(number_between(0.0, 1.0));
   command
       .add_option("--exact-rows", options->exact_rows,
                   "Group C: number of evenly spaced rows per document that are sorted, for exact "

@@ -1,7 +1,6 @@
 // qkscope submit: runs a sweep or a capture as Slurm jobs.
 #include <filesystem>
 #include <map>
-#include <ranges>
 #include <variant>
 
 #include <fmt/format.h>
@@ -37,8 +36,8 @@ const std::map<std::string, SlurmField> kSlurmFields = {{"array_limit", &SlurmOp
 void set_slurm_field(const std::string& key, const std::string& value, SlurmOptions& options) {
   const auto field = kSlurmFields.find(key);
   if (field == kSlurmFields.end())
-    bad_input("--slurm {}: there is no such key; expected {} or environment", key,
-              fmt::join(std::views::keys(kSlurmFields), ", "));
+    reject("--slurm {}: there is no such key; expected {} or environment", key,
+           join_keys(kSlurmFields));
   if (const auto* number = std::get_if<std::int64_t SlurmOptions::*>(&field->second))
     options.** number = parse_integer(value, "--slurm " + key);
   else
@@ -54,7 +53,7 @@ struct SlurmArguments {
     command
         .add_option("--shards", shards,
                     "Divide the texts of every checkpoint among so many tasks (default: 1)")
-        ->check(whole_between(1, kMostShards));
+        ->check(integer_between(1, kMostShards));
     command
         .add_option("--slurm", fields,
                     "KEY=VALUE as in the section `slurm` of a sweep file: partition, account, gpus "
@@ -65,13 +64,13 @@ struct SlurmArguments {
         ->allow_extra_args(false);
   }
 
-  SlurmOptions over(SlurmOptions options) const {
+  SlurmOptions apply_to(SlurmOptions options) const {
     if (shards > 0) options.shards = shards;
     std::vector<std::string> environment;
     for (const auto& text : fields) {
       const auto equals = text.find('=');
       if (equals == std::string::npos || equals == 0)
-        bad_input("--slurm: found '{}', expected KEY=VALUE (time=2:00:00)", text);
+        reject("--slurm: found '{}', expected KEY=VALUE (time=2:00:00)", text);
       const auto key = text.substr(0, equals);
       const auto value = text.substr(equals + 1);
       if (key == "environment")
@@ -100,7 +99,7 @@ struct SubmitArguments {
   }
 };
 
-TaskProgram program_for(std::vector<std::string> arguments) {
+TaskProgram task_program(std::vector<std::string> arguments) {
   return {.program = fs::read_symlink("/proc/self/exe").string(),
           .arguments = std::move(arguments),
           .folder = fs::current_path().string()};
@@ -112,7 +111,7 @@ std::int64_t count_tasks(const ClusterPlan& plan) {
   return tasks;
 }
 
-std::string names_before(const ClusterPlan& plan, const ClusterJob& job) {
+std::string dependency_names(const ClusterPlan& plan, const ClusterJob& job) {
   if (job.after.empty()) return "";
   constexpr std::size_t kMostShown = 3;
   std::vector<std::string> names;
@@ -129,15 +128,16 @@ std::string names_before(const ClusterPlan& plan, const ClusterJob& job) {
 std::string format_task_cost(const ClusterJob& job, const CostOptions& cost) {
   if (job.flop <= 0) return "";
   return fmt::format(", {} and {} each", format_duration(job.flop / cost.flop_per_second()),
-                     bytes(job.bytes));
+                     format_size(job.bytes));
 }
 
 void print_jobs(const ClusterPlan& plan, const CostOptions& cost) {
   for (const auto& job : plan.jobs)
-    fmt::print("{:<24} {} task{}{}{}\n", job.name, number(job.tasks), job.tasks == 1 ? "" : "s",
-               format_task_cost(job, cost), names_before(plan, job));
+    fmt::print("{:<24} {} task{}{}{}\n", job.name, format_number(job.tasks),
+               job.tasks == 1 ? "" : "s", format_task_cost(job, cost), dependency_names(plan, job));
   fmt::print("in all {} jobs, {} tasks; work at {}FLOP/s; logs will be in {}/logs\n",
-             number(std::ssize(plan.jobs)), number(count_tasks(plan)), cost.speed, plan.folder);
+             format_number(std::ssize(plan.jobs)), format_number(count_tasks(plan)), cost.speed,
+             plan.folder);
 }
 
 void print_scripts(const ClusterPlan& plan) {
@@ -162,13 +162,13 @@ void submit(const ClusterPlan& plan, const SubmitArguments& options, const std::
 
 // ---- qkscope submit sweep
 
-struct SubmitSweep : SubmitArguments {
+struct SubmitSweepArguments : SubmitArguments {
   SweepFileArguments file;
   bool no_figures = false;
   bool no_publish = false;
 };
 
-void run(SubmitSweep& options) {
+void run(SubmitSweepArguments& options) {
   options.cost.check();
   const auto sweep = options.file.read();
   auto arguments = options.file.arguments();
@@ -176,7 +176,7 @@ void run(SubmitSweep& options) {
   if (options.no_figures) arguments.emplace_back("--no-figures");
   if (options.no_publish) arguments.emplace_back("--no-publish");
   const auto plan =
-      plan_jobs(sweep, options.slurm.over(sweep.slurm()), program_for(std::move(arguments)));
+      plan_jobs(sweep, options.slurm.apply_to(sweep.slurm()), task_program(std::move(arguments)));
   if (options.dry_run) print_sweep_plan(plan.runs, options.cost, true, sweep.folder());
   submit(plan, options,
          fmt::format("how far it is: qkscope sweep {} --out {} --status\n",
@@ -184,7 +184,7 @@ void run(SubmitSweep& options) {
 }
 
 void add_submit_sweep(CLI::App& submit) {
-  auto [command, options] = add_command<SubmitSweep>(
+  auto [command, options] = add_command<SubmitSweepArguments>(
       submit, "sweep",
       "Every checkpoint of a sweep: capture, merge, analyse; then tables and figures", run);
   options->file.add_to(*command);
@@ -196,11 +196,11 @@ void add_submit_sweep(CLI::App& submit) {
 
 // ---- qkscope submit capture
 
-struct SubmitCapture : SubmitArguments {
+struct SubmitCaptureArguments : SubmitArguments {
   RunArguments capture;
 };
 
-void run(SubmitCapture& options) {
+void run(SubmitCaptureArguments& options) {
   options.cost.check();
   auto config = read_capture_config(options.capture.config, options.capture.overrides);
   options.capture.apply_to(config.dataset);
@@ -208,7 +208,7 @@ void run(SubmitCapture& options) {
   auto arguments = options.capture.run_arguments();
   arguments.insert(arguments.begin(), "capture");
   const auto plan = plan_jobs(make_plan(config, options.capture.compute.options()),
-                              options.slurm.over({}), program_for(std::move(arguments)));
+                              options.slurm.apply_to({}), task_program(std::move(arguments)));
   if (plan.jobs.empty()) {
     if (!options.common.quiet)
       fmt::print("{}: this capture is finished; nothing to do\n", config.output.data_root);
@@ -218,7 +218,7 @@ void run(SubmitCapture& options) {
 }
 
 void add_submit_capture(CLI::App& submit) {
-  auto [command, options] = add_command<SubmitCapture>(
+  auto [command, options] = add_command<SubmitCaptureArguments>(
       submit, "capture", "One capture: its texts divided among tasks, then merged", run);
   command->add_option("config", options->capture.config, "The capture's configuration (YAML)")
       ->required();

@@ -30,7 +30,7 @@ struct SweepArguments {
 void choose_shards(SweepArguments& options) {
   auto& sweep = options.sweep;
   if (options.shards > 0 && sweep.part != SweepPart::merge)
-    bad_input("--shards says how many shards are merged: expected --part merge beside it");
+    reject("--shards says how many shards are merged: expected --part merge beside it");
   if (options.shards > 0) sweep.texts.count = options.shards;
   if (options.shard.empty()) return;
   (sweep.part == SweepPart::capture ? sweep.texts : sweep.shard) = parse_shard(options.shard);
@@ -38,9 +38,9 @@ void choose_shards(SweepArguments& options) {
 
 void check_part(const SweepArguments& options) {
   if (options.sweep.part == SweepPart::all) return;
-  if (options.dry_run) bad_input("--dry-run tells about whole runs; leave --part out");
+  if (options.dry_run) reject("--dry-run tells about whole runs; leave --part out");
   if (options.sweep.evict)
-    bad_input("--evict: other parts of the sweep need the weights; leave it or --part out");
+    reject("--evict: other parts of the sweep need the weights; leave it or --part out");
 }
 
 void run(SweepArguments& options) {
@@ -73,7 +73,7 @@ void add_sweep(CLI::App& app) {
                    "Only the run with this label; repeatable (default: all)")
       ->allow_extra_args(false);
   command->add_option("--jobs", options->sweep.jobs, "Runs at a time; they share the threads")
-      ->check(whole_between(1, 256))
+      ->check(integer_between(1, 256))
       ->capture_default_str();
   command->add_option(
       "--shard", options->shard,
@@ -89,7 +89,7 @@ void add_sweep(CLI::App& app) {
   command
       ->add_option("--shards", options->shards,
                    "With --part merge: the number of shards the texts were divided into")
-      ->check(whole_between(1, kMostShards));
+      ->check(integer_between(1, kMostShards));
   start_section(*command, "Output");
   command->add_flag("--overwrite", options->sweep.overwrite,
                     "Capture again where the configuration has changed");
@@ -109,7 +109,7 @@ void add_sweep(CLI::App& app) {
           "--watch", options->watch_seconds,
           "With --status: print again every so many seconds until all runs are done (default: "
           "print once)")
-      ->check(between(0.1, 86400.0))
+      ->check(number_between(0.1, 86400.0))
       ->needs(status);
   command->add_flag("--json", options->json, "With --status: print one JSON object")->needs(status);
 }

@@ -1,10 +1,8 @@
 // qkscope synth: writes a synthetic capture of heads with known structure.
 #include <map>
-#include <ranges>
 #include <variant>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -49,12 +47,11 @@ void set_field(const std::string& text, PlantedCaptureOptions& options) {
   const auto equals = std::min(text.find('='), text.size());
   const auto field = fields.find(text.substr(0, equals));
   if (field == fields.end())
-    bad_input("--set: found '{}', expected KEY=VALUE with one of {}", text,
-              fmt::join(std::views::keys(fields), ", "));
+    reject("--set: found '{}', expected KEY=VALUE with one of {}", text, join_keys(fields));
   const auto value = text.substr(std::min(equals + 1, text.size()));
   const bool stored =
       std::visit([&](auto* to) { return CLI::detail::lexical_cast(value, *to); }, field->second);
-  if (!stored) bad_input("--set {}: '{}' is not a value of it", field->first, value);
+  if (!stored) reject("--set {}: '{}' is not a value of it", field->first, value);
 }
 
 void add_options(CLI::App& command, SynthArguments& arguments) {
@@ -64,18 +61,18 @@ void add_options(CLI::App& command, SynthArguments& arguments) {
     return command.add_option(name, value, help)->capture_default_str();
   };
   command.add_option("data_root", options.data_root, "Folder to write")->required();
-  add("--layers", options.layers, "Number of layers of the model")->check(whole_between(1, 1000));
+  add("--layers", options.layers, "Number of layers of the model")->check(integer_between(1, 1000));
   command
       .add_option("--head-counts", arguments.head_counts,
                   "Query heads and key heads per layer (default: 8,2)")
       ->delimiter(',')
       ->expected(2)
       ->type_name("N,N")
-      ->check(whole_between(1, 1000));
+      ->check(integer_between(1, 1000));
   add("--heads", options.heads, "Query heads to write, spread over the model (0: all)");
   add("--planes", options.active_planes, "Rotating planes on RoPE layers")
-      ->check(whole_between(0, 1000));
-  add("--dim", head.dim, "Head dimension")->check(whole_between(2, 4096));
+      ->check(integer_between(0, 1000));
+  add("--dim", head.dim, "Head dimension")->check(integer_between(2, 4096));
   add("--examples", head.examples, "Number of texts")->check(positive());
   add("--context", head.context, "Tokens per text")->check(positive());
   add("--buckets", arguments.buckets, "Position buckets over the context")->check(positive());
@@ -102,8 +99,8 @@ void run(SynthArguments& arguments) {
   }
   options.head.bucket_size = (options.head.context + arguments.buckets - 1) / arguments.buckets;
   if (options.head.dim < 2 + 2 * options.active_planes)
-    bad_input("--planes {} needs --dim {} or more; found {}", options.active_planes,
-              2 + 2 * options.active_planes, options.head.dim);
+    reject("--planes {} needs --dim {} or more; found {}", options.active_planes,
+           2 + 2 * options.active_planes, options.head.dim);
   write_planted_capture(options);
   info("planted capture in {}", options.data_root);
 }

@@ -32,12 +32,12 @@ struct TokenizeArguments {
   std::int64_t max_tokens = 0;
 };
 
-std::string checked_utf8(std::string text, const TokenizeArguments& options,
+std::string require_utf8(std::string text, const TokenizeArguments& options,
                          const std::string& where) {
   const auto at = find_invalid_utf8(text);
   if (at == std::string::npos) return text;
   if (options.errors == "replace") return replace_invalid_utf8(text);
-  bad_input("{}: not UTF-8 at byte {}; '--errors replace' puts U+FFFD in such places", where, at);
+  reject("{}: not UTF-8 at byte {}; '--errors replace' puts U+FFFD in such places", where, at);
 }
 
 Json to_json(const Tokenizer& tokenizer, const Tokenizer::Encoding& encoding,
@@ -86,7 +86,7 @@ std::vector<std::int32_t> parse_ids(const std::string& text, const std::string& 
     const std::size_t end = std::min(text.find_first_of(" \t\r\n,[]", at), text.size());
     const std::int64_t id = parse_integer(text.substr(at, end - at), where);
     if (id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
-      bad_input("{}: {} is not a token id", where, id);
+      reject("{}: {} is not a token id", where, id);
     }
     ids.push_back(static_cast<std::int32_t>(id));
     at = end;
@@ -107,10 +107,10 @@ std::string convert_line(const Tokenizer& tokenizer, const std::string& line,
   const Json object = parse_json(replace ? replace_invalid_utf8(line) : line, where);
   const char* const key = options.decode ? "ids" : "text";
   if (!object.is_object() || !object.contains(key)) {
-    bad_input("{}: expected an object with \"{}\"", where, key);
+    reject("{}: expected an object with \"{}\"", where, key);
   }
   if (!options.decode) {
-    if (!object["text"].is_string()) bad_input("{}: \"text\" must be a string", where);
+    if (!object["text"].is_string()) reject("{}: \"text\" must be a string", where);
     const auto text = object["text"].get<std::string>();
     return dump_json(to_json(tokenizer, encode(tokenizer, text, options), options));
   }
@@ -123,7 +123,7 @@ std::string convert_line(const Tokenizer& tokenizer, const std::string& line,
 void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
   constexpr std::size_t kBlock = 256;
   std::ifstream file(options.jsonl, std::ios::binary);
-  if (!file) bad_input("{}: cannot open: {}", options.jsonl, std::strerror(errno));
+  if (!file) reject("{}: cannot open: {}", options.jsonl, std::strerror(errno));
   std::vector<std::string> lines, answers;
   std::int64_t done = 0;
   for (bool more = true; more;) {
@@ -157,7 +157,7 @@ void run(TokenizeArguments& options) {
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
   if (options.decode) return print_decoded(tokenizer, text, where, options);
-  print_encoding(tokenizer, checked_utf8(std::move(text), options, where), options);
+  print_encoding(tokenizer, require_utf8(std::move(text), options, where), options);
 }
 
 }  // namespace

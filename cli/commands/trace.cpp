@@ -47,7 +47,7 @@ void print_table(const std::vector<NamedTensor>& tensors) {
   }
 }
 
-// Adds the token of each position, as vocabulary entry and as text, if the folder has a tokenizer.
+// Adds the tokens to the metadata, as vocabulary entries and as text, if there is a tokenizer.
 void add_token_texts(const std::string& folder, const std::vector<std::int32_t>& ids,
                      std::map<std::string, std::string>& metadata) {
   if (!has_tokenizer(folder)) return;

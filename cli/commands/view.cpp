@@ -60,8 +60,8 @@ std::vector<std::int32_t> dataset_row(const ViewArguments& options, const std::s
       return Tokenizer::load(folder)
           .encode(document.text, {.add_special_tokens = !options.input.no_special})
           .ids;
-  bad_input("{}: there is no text in row {}; the dataset has {} rows", options.dataset, options.row,
-            corpus->counts().rows);
+  reject("{}: there is no text in row {}; the dataset has {} rows", options.dataset, options.row,
+         corpus->counts().rows);
 }
 
 std::vector<ViewerHead> read_heads(const std::string& option) {
@@ -70,12 +70,12 @@ std::vector<ViewerHead> read_heads(const std::string& option) {
   for (const auto& part : split(option, ',')) {
     const auto dot = part.find('.');
     if (dot == std::string::npos)
-      bad_input("--heads: found '{}', expected LAYER.HEAD, as in 3.1", part);
+      reject("--heads: found '{}', expected LAYER.HEAD, as in 3.1", part);
     heads.push_back({parse_integer(part.substr(0, dot), "--heads"),
                      parse_integer(part.substr(dot + 1), "--heads")});
   }
   if (heads.size() > kMostHeads)
-    bad_input("--heads: found {} heads, expected at most {}", heads.size(), kMostHeads);
+    reject("--heads: found {} heads, expected at most {}", heads.size(), kMostHeads);
   return heads;
 }
 
@@ -115,8 +115,8 @@ void serve(Viewer& viewer, const ViewArguments& options) {
   viewer.stop();
 }
 
-// Reads the text that --capture selects. Returns the folder of the model: that of --model, or by
-// default the model named in the capture.
+// Reads the text selected by --capture and --row. Returns the model folder: --model if given, else
+// the model named in the capture.
 std::string read_capture(ViewArguments& options, ViewerOptions& viewed) {
   const auto config = read_captured_config(options.capture);
   if (options.model.name.empty()) {
@@ -141,7 +141,7 @@ std::string read_capture(ViewArguments& options, ViewerOptions& viewed) {
 
 std::string read_text(ViewArguments& options, ViewerOptions& viewed) {
   if (!options.capture.empty()) return read_capture(options, viewed);
-  if (options.model.name.empty()) bad_input("--model: none is given, expected the model to run");
+  if (options.model.name.empty()) reject("--model: none is given, expected the model to run");
   const auto folder = options.model.fetch(options.common.quiet);
   viewed.ids = options.dataset.empty() ? options.input.read(folder) : dataset_row(options, folder);
   viewed.title = text_title(options);
@@ -184,7 +184,7 @@ void add_server_options(CLI::App& command, ViewArguments& options) {
       ->type_name("ADDRESS")
       ->capture_default_str();
   command.add_option("--port", options.port, "Port to listen on (default: any free port)")
-      ->check(whole_between(0, 65535));
+      ->check(integer_between(0, 65535));
   command.add_flag("--no-open", options.no_open, "Print the address, but do not open a browser");
 }
 

@@ -23,7 +23,7 @@ class Ablation : public qkscope::Observer {
     for (std::int64_t row = 0; row < z.dim(0); ++row)
       std::fill_n(z.data<float>() + row * z.stride(0) + head_ * z.stride(1), z.dim(2), 0.0f);
   }
-  void see(qkscope::HookPoint, qkscope::ConstTensorView logits) override {  // (rows, vocabulary)
+  void observe(qkscope::HookPoint, qkscope::ConstTensorView logits) override {  // (rows, vocab)
     const auto last = logits.rows(logits.dim(0) - 1, logits.dim(0));
     logits_.assign(last.data<float>(), last.data<float>() + last.size());
   }

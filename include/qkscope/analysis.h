@@ -47,7 +47,7 @@ struct PcaResult {
   std::vector<PcaComponent> components;
   // Shape (dim). Explained variance of every component, including those not in `components`.
   std::vector<double> explained_variance;
-  // Means and slopes of queries and keys on the first principal component, around the pooled mean.
+  // Projections onto the first component: mean relative to the pooled mean, slope over position.
   double mu_q = 0;
   double mu_k = 0;
   double slope_q = 0;  // per token
@@ -95,8 +95,8 @@ struct TaxonomyOptions {
   double low = 0.3;
 };
 
-// Classifies a head as in the publication: r_q and r_k are the correlations of queries and keys
-// with position on PC0 (components[0].q.r and components[0].k.r).
+// Classifies a head as in the Q/K geometry study (share/published/README.md): r_q and r_k are the
+// correlations of queries and keys with position on PC0 (components[0].q.r, components[0].k.r).
 QKSCOPE_API HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options = {});
 // Classifies a head by |r_q_axis| and |r_k_axis|, the correlations with position along the drift
 // axis. The class can differ from classify(), for example if PC0 separates queries from keys.
@@ -113,8 +113,8 @@ QKSCOPE_API int position_component(const PcaResult& pca);
 struct RotationOptions {
   // How the direction b that separates queries from keys is computed. mean: difference of the
   // means, orthogonal to the drift direction a. eigen: first eigenvector of D = E[(q-k)(q-k)^T]
-  // over all pairs, after projecting a out of D. eigen_then_project: that of D, then a projected
-  // out.
+  // over all pairs, after projecting a out of D. eigen_then_project: first eigenvector of D,
+  // from which a is projected out afterwards.
   enum class Separation { mean, eigen, eigen_then_project };
   Separation separation = Separation::mean;
   std::vector<double> inv_freq;  // RoPE frequencies of the layer; empty for NoPE or unknown
@@ -126,7 +126,7 @@ struct RotationOptions {
 };
 
 // Permutation null: correlations with position along the drift direction `a` after shuffling
-// positions among rows and refitting `a`. NaN without shuffles.
+// positions among rows and refitting `a`. NaN if no shuffles are requested.
 struct PositionNull {
   double position_r = kNoNumber;  // mean |r| over the shuffles
   double r_q_a = kNoNumber;
@@ -206,34 +206,34 @@ struct PlasticityOptions {
   std::uint64_t seed = 0;
   double p_alpha = 0.01;  // significance level of the normality tests
   int heatmap_bins = 16;  // per axis
-  // Number of equal-width profile bins over the context. 0 selects about 50 queries per bin and a
-  // whole number of bins per bucket; kBuckets selects one bin per bucket of the capture.
+  // Number of equal-width bins of the position profile. 0: about 50 queries per bin (a whole number
+  // of bins per bucket if buckets have equal width). kBuckets: the capture's position buckets.
   static constexpr int kBuckets = -1;
   static constexpr int kMostBins = 8192;
   int profile_bins = 0;
   std::int64_t context = 0;  // tokens; 0: inferred from the rows
-  // Whether quintiles and deciles divide the range of bins that have values, or the full context.
+  // Quintiles and deciles divide the positions that have plasticity values, or the whole context.
   enum class Fifths { range, context };
   Fifths fifths = Fifths::range;
-  // Ascending edges of the length bins. If empty, they are 0, 1024, 2048, 4096 and so on, doubling.
+  // Ascending edges (token positions) of the profile's length bins; empty: 0, 1024, 2048, 4096, ...
   std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // sampler of the capture; none: buckets are inferred
-  // Jackknife groups of texts, each given by its smallest example key. If empty, the texts are
-  // split into up to 20 groups.
+  // Jackknife groups of texts: the smallest example key (text id) of each group, ascending. If
+  // empty, the texts are split into up to 20 groups.
   std::vector<std::int64_t> text_groups;
   bool replicates = true;  // compute jackknife replicates, for standard errors
   // Approximate number of key pairs per bin used to estimate the jackknife gradients.
   std::int64_t replicate_pairs = 256;
-  // Approximate limit on the keys per bin that ap_free compares in pairs; above the limit, ap_free
-  // uses a seeded sample of texts and keys. kAllKeys: no limit.
+  // Approximate limit on the keys per bin that the model-free estimate ap_free compares in pairs;
+  // above the limit, it uses a seeded sample of texts and keys. kAllKeys: no limit.
   static constexpr std::int64_t kAllKeys = std::int64_t{1} << 40;
   std::int64_t free_keys = 80;
 };
 
 QKSCOPE_API std::string to_string(PlasticityOptions::QueryModelKind kind);  // "local"
 
-// Mean plasticity over a set of key pairs.
+// Mean plasticity (how often the preferred key of a pair changes with the query) over key pairs.
 struct MeanPlasticity {
   double ap = 0;              // NaN when there is no pair
   double stderr_ap = 0;       // over examples; NaN below two examples
@@ -241,14 +241,14 @@ struct MeanPlasticity {
   std::int64_t eligible = 0;  // all key pairs; more than `pairs` if pairs are sampled
 };
 
-// Mean plasticity of key pairs within one bucket, for queries of a later bucket.
+// Mean plasticity of key pairs within one position bucket, for queries of a later bucket.
 struct BucketCell {
   std::int32_t q_bucket = 0;
   std::int32_t k_bucket = 0;
   MeanPlasticity mean;
 };
 
-// One bin of the position profile: mean plasticity over all key pairs before the bin.
+// Plasticity for a bin of query positions: mean over all pairs of same-text keys before the bin.
 struct ProfilePoint {
   std::int32_t bin = 0;
   double low = 0;  // positions [low, high)
@@ -259,8 +259,8 @@ struct ProfilePoint {
   // Jackknife standard error over texts; each replicate omits the keys and the queries of one group
   // of texts. NaN without replicates.
   double se = kNoNumber;
-  // Model-free estimate: mean over pairs of 4 n / (n - 1) p (1 - p), where p is the fraction of the
-  // bin's n queries that prefer the first key. NaN without rows or with fewer than two queries.
+  // Model-free estimate of plasticity: mean over key pairs of 4 p (1 - p) n / (n - 1), where p is
+  // the fraction of the bin's n queries that prefer the first key. NaN for fewer than two queries.
   double ap_free = kNoNumber;
   double se_free = kNoNumber;
   std::int64_t free_pairs = 0;  // key pairs behind ap_free
@@ -268,7 +268,7 @@ struct ProfilePoint {
   double centre() const { return 0.5 * (low + high); }
 };
 
-// Mean of the profile over bins with centre in [low, high).
+// Mean of the plasticity profile over its bins with centre position in [low, high).
 struct ProfileBinMean {
   enum class Kind { decile, quintile, length };
   Kind kind = Kind::decile;
@@ -293,7 +293,7 @@ struct HeatmapCell {
   std::int64_t eligible = 0;  // all key pairs of the cell; more than `pairs` if bins are sampled
 };
 
-// Normality of query residuals in rotated coordinates; the first coordinate is along the drift.
+// Normality of query residuals in rotated coordinates; the first axis is the drift axis.
 struct ResidualNormality {
   double first_skew = 0;
   double first_kurtosis = 0;  // excess
@@ -304,7 +304,7 @@ struct ResidualNormality {
   double share_below_alpha = 0;  // coordinates with a p value below PlasticityOptions::p_alpha
 };
 
-// Jackknife replicates of the profile; replicate i omits the keys and queries of text group i.
+// Jackknife replicates of the plasticity profile: replicate i omits all rows of text group i.
 struct ProfileReplicates {
   int groups = 0;
   std::vector<double> value;    // (groups, points of the profile); NaN where there is none
@@ -407,14 +407,14 @@ enum class AttentionKind { any, full, sliding };
 
 // Options of analyze_capture().
 struct AnalyzeOptions {
-  // Local folder, or REPO@BRANCH of a dataset on the Hugging Face Hub; its head files are
-  // downloaded into the cache. An existing folder takes precedence.
+  // Local folder, or REPO@BRANCH of a dataset on the Hugging Face Hub; its head files (vectors of
+  // one head each) are downloaded into the cache. An existing folder takes precedence.
   std::string data_root;
   std::string label;  // value of the column `model`; empty: the model name in the capture
   // Only for the output of `qkscope stats`: analyse the vectors before RoPE.
   bool pre_rope = false;
-  // Only for the output of `qkscope stats`: capture of the same run that provides the keys for the
-  // plasticity analysis. If empty, plasticity is not analysed.
+  // Only for the output of `qkscope stats`: folder of a capture of the same run, whose sampled keys
+  // are used to compute attention plasticity. If empty, plasticity is not computed.
   std::string keys;
   bool pca = true;
   bool rotation = true;
@@ -520,7 +520,7 @@ QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options);
 
 // ---- Results as tables and files.
 
-// Number of empty fields by file, column and reason.
+// Number of empty fields in the result tables by file, column and reason.
 using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std::string, int>>>;
 
 // All tables of an analysis, and why some of their fields are empty.
@@ -532,8 +532,8 @@ struct ResultTables {
 QKSCOPE_API ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options);
 
 // Throws a bad-input error that names the differing options if `folder` contains results of another
-// capture or of other options. The options of an analysis are compared only if both runs include
-// that analysis.
+// capture or results computed with other options. The options of an analysis are compared only if
+// both runs include that analysis.
 QKSCOPE_API void check_results_folder(const std::string& folder, const AnalyzeOptions& options);
 
 // Writes NAME.csv and NAME.parquet for each table, timings.json, and summary.json last: means over
@@ -549,7 +549,7 @@ QKSCOPE_API void report_failed_heads(const AnalysisRun& run, const std::string& 
 
 // ---- Planted captures: synthetic heads with known structure, to test the analyses.
 
-// A plane in which rows rotate with position.
+// A plane in which rows (queries or keys) rotate as their position increases.
 struct PlantedPlane {
   double omega = 0;  // radians per token
   double radius = 0;

@@ -148,7 +148,7 @@ QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config,
 // Overrides the compute settings of a configuration.
 struct ComputeOptions {
   std::string device;  // "": model.device_map
-  // If not empty, replaces `device`: the texts are divided among several devices of one kind: cpu,
+  // If not empty, replaces `device` and divides the texts among several devices of one kind: cpu,
   // cuda:N (repeats are allowed) or all (every GPU). Results equal those of a single device.
   std::vector<std::string> devices = {};
   std::optional<DType> dtype;      // of weights and activations on CUDA; nullopt: as configured
@@ -224,7 +224,7 @@ struct DryRun {
 // Tokenizes the texts of a shard and predicts the result of a run without running the model.
 QKSCOPE_API DryRun dry_run(const CapturePlan& plan, const Shard& shard = {});
 
-// Returns a JSON object with heads by layer, eligible and excluded layers, and the dry run.
+// Returns a JSON object with the fields of `dry` and the plan's heads, layers, device and memory.
 QKSCOPE_API std::string plan_json(const CapturePlan& plan, const DryRun& dry);
 
 // ---- Run ----

@@ -1,6 +1,6 @@
-// Reading captures: the index of heads and the vectors of each head. Also writes head files, for
-// programs that create captures without qkscope. docs/reference/capture-format.md describes the
-// files.
+// Reads captures: the index of heads and the vectors of each head. Also writes head files (the
+// vectors of one head), for programs that create captures without qkscope.
+// docs/reference/capture-format.md describes the files.
 #pragma once
 
 #include <compare>
@@ -40,7 +40,7 @@ struct HeadGroup {
   std::optional<std::int32_t> window;  // sliding window in tokens; nullopt for full attention
   std::string rope;                    // file metadata: a JSON object or "none"
   std::string rope_inv_freq;           // file metadata: a JSON list; "" without RoPE
-  // Sizes of this layer if its heads differ from those of other layers; 0: same as the whole run.
+  // Sizes of this layer if its heads differ from those of other layers; 0: the sizes of the run.
   std::int64_t head_dim = 0;
   std::int64_t heads_per_key_head = 0;
 };
@@ -87,8 +87,8 @@ struct CaptureIndex {
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
-  // Sampler settings from _saver_state.json, for head files whose metadata has no sampler;
-  // base_rate is unknown.
+  // Sampler settings from _saver_state.json, for head files whose metadata has none. base_rate is
+  // not read and keeps its default.
   std::optional<SamplerOptions> sampler;
   std::string config_hash;  // of the run that wrote the capture; "" if unknown
   bool partial = false;     // files of the finished run are missing, or the run is not finished
@@ -173,8 +173,8 @@ struct RopeInfo {
 // Reads the RoPE of a head file from its metadata; `where` names the file in messages.
 QKSCOPE_API RopeInfo rope_info(const Metadata& metadata, const std::string& where);
 
-// Reads the sampler of a head file from its metadata. Returns nullopt for captures of other
-// programs without sampler metadata.
+// Reads the sampler of a head file from its metadata. Returns nullopt if sampler keys are
+// missing, as in captures written by other programs.
 QKSCOPE_API std::optional<SamplerOptions> sampler_options(const Metadata& metadata,
                                                           const std::string& where);
 

@@ -1,4 +1,4 @@
-// Draws figures from result tables and writes a report with the figures and all heads.
+// Draws figures from result tables and writes a report with the figures and the data of all heads.
 #pragma once
 
 #include <array>

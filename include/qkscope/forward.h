@@ -74,10 +74,10 @@ struct HookPoint {
 // Returns the name, e.g. "blocks.3.attn.hook_rot_q".
 QKSCOPE_API std::string hook_name(HookPoint point);
 
-// Returns every hook point of the model in firing order, except derived ones.
+// Returns every hook point of the model in firing order, except derived ones (see is_derived()).
 QKSCOPE_API std::vector<HookPoint> hook_points(const ModelConfig& model);
 
-// Derived hook points are computed only on request: inputs of single heads, the contribution of
+// Derived hook points are computed only on request: inputs of individual heads, the contribution of
 // each head, and norm scales. Only observers whose wants_derived() returns true receive them.
 QKSCOPE_API bool is_derived(Stage stage);
 QKSCOPE_API std::vector<HookPoint> derived_hook_points(const ModelConfig& model);
@@ -132,8 +132,8 @@ struct Selection {
   std::span<const std::int64_t> rows;  // ascending rows of the batch; empty: all
   std::span<const std::int64_t>
       heads;  // ascending heads of q, k, v or z, only together with rows; empty: all
-  // If true, complete activations (no row selection, not derived) are passed in the compute type of
-  // the forward pass, which halves the size of copies from a 16-bit GPU model. If false: float32.
+  // If true, activations without a row selection, except at derived hook points, are passed in the
+  // compute type, which halves the size of copies from a 16-bit GPU model. If false: float32.
   bool native_type = false;
 };
 
@@ -152,23 +152,23 @@ class QKSCOPE_API Observer {
   // Returns true for hook points to observe; the network runs up to the last observed point.
   virtual bool wants(HookPoint point) const = 0;
 
-  // Returns true if wants() should also be called for derived points.
+  // Returns true if wants() should also be called for derived hook points (is_derived()).
   virtual bool wants_derived() const { return false; }
 
   // Called before each layer that runs; an exception ends the pass.
   virtual void begin_layer(std::int64_t /*layer*/) {}
 
-  // Returns the part of a requested activation to pass to see(); by default, the whole activation.
-  // Must be constant during the pass. Once attention no longer needs all rows, only the selected
-  // rows are computed.
+  // Returns the part of a requested activation to pass to observe(); by default, the whole
+  // activation. Must be constant during the pass. Once attention no longer needs all rows, only the
+  // selected rows are computed.
   virtual Selection selection(HookPoint /*point*/) const { return {}; }
 
   // Called once per requested hook point in firing order on the calling thread. The tensor is on
   // the host, is float32 unless Selection::native_type is set, holds the selected rows and heads,
   // and is valid only during the call. docs/reference/hooks.md lists shapes.
-  virtual void see(HookPoint point, ConstTensorView activation) = 0;
+  virtual void observe(HookPoint point, ConstTensorView activation) = 0;
 
-  // Returns true for requested hook points that are passed to edit() instead of see().
+  // Returns true for requested hook points that are passed to edit() instead of observe().
   virtual bool edits(HookPoint /*point*/) const { return false; }
 
   // Called with a mutable activation; the pass continues with the edited values. Edited scores
@@ -204,7 +204,7 @@ class QKSCOPE_API Collector : public Observer {
   bool wants(HookPoint point) const override;
   bool wants_derived() const override { return true; }
   Selection selection(HookPoint point) const override;
-  void see(HookPoint point, ConstTensorView activation) override;
+  void observe(HookPoint point, ConstTensorView activation) override;
   std::span<const std::int64_t> score_rows() const override;
 
   std::vector<Kept>& kept() { return kept_; }  // in firing order
@@ -216,7 +216,7 @@ class QKSCOPE_API Collector : public Observer {
 };
 
 // Throws a bad-input error if scores, patterns or per-head activations of `rows` positions and
-// `keys` keys would exceed 16 GiB. `how` names the option that selects positions, for the message.
+// `keys` keys would exceed 16 GiB. The message suggests the option `how` for choosing positions.
 QKSCOPE_API void check_score_size(const ModelConfig& model, std::span<const HookPoint> points,
                                   std::int64_t rows, std::int64_t keys, std::string_view how);
 
@@ -234,7 +234,7 @@ QKSCOPE_API int cuda_device_count();
 QKSCOPE_API std::string why_no_cuda();
 
 // Copies values between contiguous tensors of the same type and size on any devices. Waits for GPU
-// work that may still write `from`, and for the copy.
+// work that may still be writing to `from`, and then for the copy.
 QKSCOPE_API void copy_values(TensorView to, ConstTensorView from);
 
 }  // namespace qkscope

@@ -148,7 +148,7 @@ struct MixerConfig {
   bool has_delta_rule() const { return kind == Mixer::gated_delta || kind == Mixer::kimi_delta; }
   // Number of decay factors per token.
   std::int64_t decays() const { return kind == Mixer::kimi_delta ? key_width() : value_heads; }
-  // Ranks of W_a and W_z together; 0: the matrices are stored whole.
+  // Sum of the ranks of W_a and W_z if each is a product of two matrices; 0: full matrices.
   std::int64_t gate_rank() const { return kind == Mixer::kimi_delta ? d_key + d_value : 0; }
   // Shape of the recurrent states recorded after each of `rows` rows. The state of a short
   // convolution is the buffer of inputs that the next token reads.
@@ -208,7 +208,7 @@ struct QueryScaling {
 // RoPE (Kimi Linear) have the shared part too.
 struct LatentAttention {
   std::int64_t kv_rank = 0;   // width of the latent of keys and values; 0: no latent attention
-  std::int64_t q_rank = 0;    // width of the latent of queries; 0: W_Q reads the layer input
+  std::int64_t q_rank = 0;    // width of the query latent; 0: W_Q projects the layer input
   std::int64_t d_value = 0;   // width of a head of v and z
   double norm_eps = 1e-6;     // of the norms of both latents
   std::int64_t d_shared = 0;  // width of the key part that all heads share
@@ -229,12 +229,12 @@ struct PerLayerInputs {
 struct ExpertNames {
   std::string router = {};
   std::string selection_bias = {};  // added to the scores for the selection, not for the weights
-  // Prefix of the shared expert: PREFIX.gate_proj, .up_proj, .down_proj. If empty, its tensors have
-  // the names of an MLP.
+  // Prefix of the shared expert: PREFIX.gate_proj, .up_proj, .down_proj. If empty, the names
+  // of the MLP in TensorNames are used.
   std::string shared = {};
   std::string shared_gate = {};  // its output is multiplied by sigmoid of this projection
   // Prefix of the MLP in layers without experts: PREFIX.gate_proj, .up_proj, .down_proj. If empty,
-  // its tensors have the names of an MLP.
+  // the names of the MLP in TensorNames are used.
   std::string dense = {};
   std::string gate = {};
   std::string up = {};
@@ -249,7 +249,7 @@ struct ExpertNames {
 };
 
 // Tensor names of a mixer, and of the norms before the mixer and before the MLP of its layer.
-// A_log, dt_bias and D are vectors under the name `module`.
+// `module` is the prefix of the vectors MODULE.A_log, MODULE.dt_bias and MODULE.D.
 struct MixerNames {
   std::string input_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
@@ -257,9 +257,9 @@ struct MixerNames {
   // Name of the fused input projection, whose rows are z, v, k, q and a (Mamba 2), or k, z and v
   // (short convolution), in this order.
   std::string all = {};
-  // Fused matrices: qkvz (q, k, v and the output gate z) and ba, with rows grouped by key head, or
-  // qkv, which stacks q, k and v. Projections outside fused matrices have separate names. If
-  // z_latent or a_latent exists, z or a reads its output.
+  // Fused matrices: qkvz (q, k, v and the output gate z) and ba (b and a), with rows grouped by
+  // key head, or qkv (q, then k, then v). Projections that are not fused have names of their own.
+  // Kimi Delta Attention: z and a project the outputs of z_latent and a_latent.
   std::string qkvz = {};
   std::string ba = {};
   std::string qkv = {};
@@ -293,8 +293,8 @@ struct TensorNames {
   std::string k = "self_attn.k_proj";
   std::string v = "self_attn.v_proj";
   std::string qkv;  // replaces q, k and v: rows of q, then k, then v
-  // Latent attention: q reads the latent of queries, if there is one, and k holds the rows of k and
-  // v of each head, (n_heads, d_head - d_shared + d_value, kv_rank).
+  // Latent attention: q projects the query latent, if any, else the layer input. k projects the kv
+  // latent to k, then v, of each head: shape (n_heads, d_head - d_shared + d_value, kv_rank).
   std::string q_latent = "self_attn.q_a_proj";
   std::string q_latent_norm = "self_attn.q_a_layernorm";
   std::string kv_latent = "self_attn.kv_a_proj_with_mqa";  // latent, then the shared key part
@@ -412,7 +412,7 @@ struct ModelConfig {
   bool learned_positions() const { return !names.positions.empty(); }
   bool has_sinks() const { return !names.sinks.empty(); }
   bool has_attention_gate() const { return !names.attention_gate.empty(); }
-  // Whether rotated pairs are (2i, 2i+1) in the output of RoPE.
+  // Whether the output of RoPE holds each rotated pair in dimensions (2i, 2i+1).
   bool rotated_pairs_interleaved() const { return rope_interleaved && !rope_sorts_pairs; }
   bool has_latent_attention() const { return latent.kv_rank > 0; }
   std::int64_t d_value() const { return has_latent_attention() ? latent.d_value : d_head; }
@@ -623,8 +623,8 @@ struct ModelOptions {
   std::int64_t longest_batch = 0;     // rows, 0 if unknown; CUDA streams weights that do not fit
                                       // beside the activations of such a batch
   bool fold_norms = false;            // move norm weights into the following matrices
-  // Further TransformerLens rewrites, applied after fold_norms. Next-token probabilities do not
-  // change. Throws a bad-input error if the family does not allow a rewrite.
+  // Further weight rewrites known from TransformerLens, applied after fold_norms. Next-token
+  // probabilities do not change. Throws a bad-input error if the family does not allow a rewrite.
   bool center_writing_weights =
       false;  // subtract the mean of everything written to the residual stream (LayerNorm)
   bool center_unembed = false;     // subtract the mean over the vocabulary from the logits

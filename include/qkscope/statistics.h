@@ -58,7 +58,7 @@ constexpr std::int64_t triangle_index(std::int64_t dim, std::int64_t i, std::int
   return i * dim - i * (i - 1) / 2 + (j - i);
 }
 
-// Moments over a set of rows, for all heads of one layer, kind and stage.
+// Moments of rows, for all heads of one layer, kind (q, k, v) and stage (before or after RoPE).
 struct HeadMoments {
   std::int64_t heads = 0;
   std::int64_t dim = 0;
@@ -114,8 +114,8 @@ struct KeyReplacement {
   std::string name;        // "fp8", "fp8_exported", "int8_channel", "int4_group_32"
 };
 
-// A query-independent set of keys, such as an eviction policy would keep. The all-keys statistics
-// (group C) measure the attention mass on these keys.
+// Keys that a KV cache eviction policy would keep, whatever the content of the query. The all-keys
+// statistics (group C) measure the attention mass on these keys.
 struct KeptKeys {
   // ends: first and last keys; short_keys: smallest L2 norm; filtered_keys: best q-filter score.
   enum class Rule : std::uint8_t { ends, short_keys, filtered_keys };
@@ -153,7 +153,7 @@ struct StatisticsSettings {
   double min_match = 0.5;       // retrieval: minimal greedy_match of a counted trial
 };
 
-// ---- Attention: near keys and all keys (groups B and C) ----
+// ---- Attention: statistics of near keys (group B) and of all keys (group C) ----
 
 // Attention sums over query rows, per layer, query head and bucket of query positions.
 // src/engine/statistics/attention_sums.h defines the columns.
@@ -233,8 +233,8 @@ struct Statistics {
   bool interleaved = false;           // rotary pairs (2i, 2i+1)
   std::vector<std::int64_t> lengths;  // tokens of each document, in dataset order
 
-  // Moments (group A): moments[kind, stage] has one entry per element of moment_layers. Pairs
-  // (kind, stage) outside the settings are missing. Without RoPE, stages pre and post are equal.
+  // Moments (group A): moments[kind, stage] has one entry per element of moment_layers. Pairs of
+  // kind and stage not in the settings are absent. Without RoPE, stages pre and post are equal.
   std::vector<std::int64_t> moment_layers;  // ascending
   std::map<std::pair<VectorKind, VectorStage>, std::vector<LayerMoments>> moments;
   // Moments of token positions, computed from `lengths` in exact integer arithmetic.
@@ -287,12 +287,11 @@ class QKSCOPE_API StatsPlan {
   CapturePlan run_;
 };
 
-// Plans a run of statistics. Throws a bad-input error if the run does not fit the model or the
-// device.
+// Plans a statistics run. Throws a bad-input error if the run does not fit the model or the device.
 QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config,
                                       const ComputeOptions& compute = {});
 
-// Predicted cost of a run of statistics.
+// Predicted cost of a statistics run.
 struct StatsDryRun {
   std::int64_t examples = 0;
   std::int64_t truncated = 0;
@@ -310,7 +309,7 @@ struct StatsDryRun {
 
 // Tokenizes the texts of a shard and predicts the cost of a run without running the model.
 QKSCOPE_API StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard = {});
-// Returns the plan and its dry run as a JSON object.
+// Returns a JSON object with the fields of `dry` and the plan's model, data root and settings.
 QKSCOPE_API std::string plan_json(const StatsPlan& plan, const StatsDryRun& dry);
 
 // Passed to StatsOptions::on_batch.
@@ -353,8 +352,8 @@ QKSCOPE_API bool holds_statistics(const std::string& folder);
 // bad-input error that names the missing shards.
 QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder);
 
-// Merges finished folders in the given order into a new folder. Throws a bad-input error if commit,
-// dtype, first, buckets or RoPE differ.
+// Merges finished folders in the given order into a new folder. Throws a bad-input error if they
+// differ in model, commit, dtype, settings, RoPE, heads or layers.
 QKSCOPE_API StatsResult merge_stats_folders(const std::vector<std::string>& folders,
                                             const std::string& out);
 

@@ -24,7 +24,7 @@ QKSCOPE_API bool is_floating(DType dtype);
 // `what` (the name of the option) for any other text.
 QKSCOPE_API DType parse_compute_dtype(std::string_view name, std::string_view what);
 
-// Raw bits of the narrow floating types; to_float32() converts whole tensors.
+// Raw bits of the 16-bit and 8-bit floating types; to_float32() converts whole tensors.
 struct Bf16 {
   std::uint16_t bits;
 };
@@ -143,8 +143,8 @@ class BasicTensorView {
     return reinterpret_cast<Element<T>*>(bytes_);
   }
 
-  // Returns the view of rows [begin, end) of the first dimension. Throws a failure error if out of
-  // range.
+  // Returns the view of rows [begin, end) of the first dimension. Throws an Error of kind failure
+  // if out of range.
   BasicTensorView rows(std::int64_t begin, std::int64_t end) const {
     if (rank() == 0 || begin < 0 || begin > end || end > dim(0))
       detail::throw_bad_row_range(begin, end, shape_);

@@ -18,24 +18,24 @@ from ._engine import InputError
 from ._transformers import load_model
 from .model import Model, load
 
-# Stages of a layer in order of computation. The first stage whose difference exceeds rounding is reported as the cause.
+# Stages of a layer in order of computation. The first one that differs beyond rounding is reported.
 STAGES = ("norm", "q", "k", "rotated q", "rotated k", "scores", "z", "attention output", "MLP output", "residual")
 _HOOKS = {
     "norm": "ln1.hook_normalized", "q": "attn.hook_q", "k": "attn.hook_k", "rotated q": "attn.hook_rot_q",
     "rotated k": "attn.hook_rot_k", "scores": "attn.hook_attn_scores", "z": "attn.hook_z", "attention output": "hook_attn_out",
     "MLP output": "hook_mlp_out", "residual": "hook_resid_post",
 }
-# Families that normalise or scale attention and MLP outputs before adding them to the residual stream. Only qkscope has
-# hook points after this step, so these two outputs are not compared.
+# Families that normalise or scale attention and MLP outputs before adding them to the residual stream. qkscope records
+# both outputs after this step, hooks on transformers modules before it, so audits against transformers skip both.
 _POST_NORMS = ("afmoe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma4_text", "glm4", "granite", "granitemoehybrid",
                "olmo2", "olmo3", "olmo_hybrid")
-# q and k are not compared for these families: nanochat applies q_norm and k_norm after RoPE in transformers, and
-# qkscope includes the key multiplier of Falcon-H1 in k.
+# Model families whose q and k are not compared: in transformers, nanochat applies q_norm and k_norm
+# after RoPE; in qkscope, k of Falcon-H1 includes the key multiplier.
 _OTHER_QK = ("falcon_h1", "nanochat")
 _MIXERS = ("attn", "attention", "conv", "mamba", "mixer")  # ends of the names of modules that mix tokens
 _ALLOWED = 16  # differences up to this many times the rounding of the type are expected
-_FLOOR = 4  # and up to this many units in the last place of the largest value
-_LARGE = 2 * 10**9  # parameters above which no second pass measures the rounding
+_FLOOR = 4  # so are differences up to this many units in the last place of the largest value
+_LARGE = 2 * 10**9  # models with more parameters get no second pass that measures the rounding
 
 Key = tuple[str, int]  # stage and layer; -1: outside the layers
 Stages = dict[Key, np.ndarray]
@@ -49,8 +49,8 @@ class Row:
     stage: str
     layer: int
     absolute: float  # largest difference
-    relative: float  # the same over the root mean square of the stage
-    expected: float  # relative difference that rounding explains
+    relative: float  # largest difference over the root mean square of the stage
+    expected: float  # largest relative difference that rounding explains
     note: str = ""
 
     @property
@@ -138,7 +138,7 @@ def audit(
         return _compare(ours, theirs, _by_formula(ours, dtype), ("qkscope", f"{other['engine']} in {fspath(against)}"), native)
     hf = load_model(fspath(checkpoint), None, dtype, device) if isinstance(against, (str, PathLike)) else against
     theirs = transformers_stages(hf, ids, chosen)
-    if native.cfg.family == "falcon_h1":  # the factor of attention's input is part of the weights in qkscope
+    if native.cfg.family == "falcon_h1":  # qkscope folds the factor of attention's input into the weights
         theirs = {key: value for key, value in theirs.items() if key[0] != "norm"}
     if native.cfg.family in _POST_NORMS:
         theirs = {key: value for key, value in theirs.items() if key[0] not in ("attention output", "MLP output")}
@@ -160,7 +160,7 @@ def _token_ids(model: Model, texts: Any, length: int) -> list[int]:
     return ids
 
 
-# ---- Activations of both engines at the compared positions, as float32 arrays ----
+# ---- Activations of qkscope and transformers at the compared positions, as float32 arrays ----
 
 
 def _native_stages(model: Model, ids: list[int], rows: list[int]) -> Stages:
@@ -263,7 +263,7 @@ def _scores(torch: Any, query: Any, key: Any, rows: Any, options: Mapping[str, A
     return scores.masked_fill(~visible[None], -torch.inf).transpose(0, 1).cpu().numpy()
 
 
-# ---- Differences between the engines, and how much of them rounding explains ----
+# ---- Differences between the two engines, compared with the rounding errors of the data type ----
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -297,10 +297,10 @@ def _measured(model: Any, stages: Stages, ids: list[int], rows: list[int], dtype
     wider = torch.float64 if dtype == "float32" else torch.float32
     try:
         finer = transformers_stages(copy.deepcopy(model).to(wider), ids, rows)
-    except (RuntimeError, NotImplementedError):  # some kernels, as those of experts, do not know the wider type
+    except (RuntimeError, NotImplementedError):  # some kernels, such as those of experts, do not support the wider type
         return _by_formula(stages, dtype)
     expected = {}
-    largest = 0.0  # rounding never shrinks on the way through the layers, only the measure of it fluctuates
+    largest = 0.0  # running maximum: rounding errors grow through the layers, but their measurement fluctuates
     for key in sorted(stages, key=_order):
         relative = _difference(stages[key], finer[key])[1] if key in finer else 0.0
         largest = max(largest, relative if np.isfinite(relative) else 0.0)
@@ -387,7 +387,7 @@ def _same_direction(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.all(cosine > 1 - 1e-9))
 
 
-# ---- Saving and loading safetensors files, and the figure ----
+# ---- Saving and loading activations as safetensors files, and drawing the figure ----
 
 
 def save_stages(path: str | PathLike[str], stages: Stages, settings: Mapping[str, Any]) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ._batch import Tokens
 
-# Argument stream: True prints the text; a function is called for each piece of new text, as f(text) for a single prompt
-# and f(text, prompt_index) for several.
+# Argument `stream` of generate(): True prints the text as it is generated; a function receives each new piece of text,
+# as f(text) with one prompt or as f(text, prompt_index) with several.
 Stream = Union[bool, Callable[..., Any], None]
 
 

@@ -58,7 +58,7 @@ class LazyLogits:
 
 
 def _add_operators() -> None:
-    # Python looks up operators on the type, not through __getattr__.
+    # Python looks up operators on the type, not through __getattr__, so each needs a method.
     for name in _OPERATORS:
         setattr(LazyLogits, name, lambda self, *args, name=name: getattr(self.filled(), name)(*args))
 

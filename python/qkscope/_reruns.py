@@ -103,7 +103,7 @@ class Copies:
         batch, length = self.base.ids.shape
         positions = self.base.positions
         if positions is None and is_torch(self.base.residuals[self.base.layers[0]]):
-            positions = list(range(length))  # functions of torch accept nothing but tensors
+            positions = list(range(length))  # torch functions accept only tensors, not lazy logits
         if positions is not None:
             return [self._chosen(copy, positions) for copy in range(self._count)]
         shape = [batch, length, self.base.model.cfg.d_vocab][0 if self.base.batched else 1 :]

@@ -278,7 +278,7 @@ def _check_model(model: Any) -> None:
     if model.training:
         raise InputError("model: it is in training mode, where dropout changes q and k; call model.eval() first")
     torch, _ = import_torch()
-    if torch.is_autocast_enabled(model.device.type):  # not seen by the library's threads, and not said by the metadata
+    if torch.is_autocast_enabled(model.device.type):  # the library's threads ignore it, and the metadata would not record it
         raise InputError("model: torch.autocast is on; load the model in the wanted type instead (dtype=torch.bfloat16)")
     if getattr(model.config, "is_encoder_decoder", False):
         raise InputError(f"{model.config.model_type}: an encoder and a decoder; expected a causal decoder")

@@ -37,7 +37,7 @@ def _shapes(weights: dict[str, Any]) -> str:
     return ", ".join(f"{name} {list(weight.shape)}" for name, weight in weights.items() if weight is not None)
 
 
-# The functions below return properties, but are declared to return the value, so that type checkers see its type.
+# The functions below return properties, but their annotations give the type of the value, for type checkers.
 
 
 def _weight(get: Callable[[Any], MaybeArray], shape: str) -> Array:

@@ -93,7 +93,7 @@ nb::object default_of(const AnalysisOption& option) {
 void set_option(AnalyzeOptions& options, const AnalysisOption& option, nb::handle value) {
   const auto converted = value_from(option, value);
   if (!option.allows(converted))
-    bad_input("{}={}: expected {}", option.name, nb::repr(value).c_str(), option.expected());
+    reject("{}={}: expected {}", option.name, nb::repr(value).c_str(), option.expected());
   option.store(options, converted);
 }
 

@@ -21,7 +21,7 @@ std::array<std::size_t, Shape::kMaxRank> sizes_of(const Shape& shape);
 Array to_array(Tensor tensor);
 ReadOnlyArray to_read_only_array(Tensor tensor);
 
-// Returns a view of float32 memory that `owner` keeps alive.
+// Returns a NumPy view of float32 memory that `owner` keeps alive.
 ReadOnlyArray view_of(ConstTensorView tensor, nanobind::handle owner);
 ReadOnlyArray view_of(std::span<const float> values, nanobind::handle owner);
 

@@ -43,8 +43,8 @@ ScoreAttribution attribute(const LoadedModel& model, const Ids& text, const Head
   return attribute_scores(model.model, ids, options);
 }
 
-// Calls composition(), and `progress` after each text. Exceptions of `progress` and Ctrl-C
-// propagate.
+// Measures composition over several texts. Calls `progress` after each text. If `progress` throws
+// or the user presses Ctrl-C, stops and rethrows the exception.
 std::pair<HeldTable, HeldTable> compose(const LoadedModel& model, const std::vector<Ids>& texts,
                                         const Heads& heads, std::int64_t samples, bool uniform,
                                         std::uint64_t seed, bool biases, std::int64_t top,
@@ -61,7 +61,7 @@ std::pair<HeldTable, HeldTable> compose(const LoadedModel& model, const std::vec
                              .top = top};
   options.on_text = [&](std::int64_t done) {
     watcher.tell(done);
-    if (watcher.stop()->load()) bad_input("the caller ended it");
+    if (watcher.stop()->load()) reject("the caller ended it");
   };
   try {
     const nb::gil_scoped_release other_threads_may_run;

@@ -1,4 +1,4 @@
-// One function per part of the engine, which adds the classes of that part to the Python module.
+// Each function adds the classes of one part of the engine to the Python module.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -27,8 +27,8 @@ Device device_of(const Values& values) {
     case nb::device::cuda_managed::value:
       return {Device::Kind::cuda, values.device_id()};
     default:
-      bad_input("array on device {} of DLPack: expected one on the host or on an NVIDIA GPU",
-                values.device_type());
+      reject("array on device {} of DLPack: expected one on the host or on an NVIDIA GPU",
+             values.device_type());
   }
 }
 
@@ -55,7 +55,7 @@ nb::typed<nb::tuple, int, nb::ellipsis> shape_of(const DeviceArray& array) {
 
 DeviceArray reshape(const DeviceArray& array, const nb::args& sizes) {
   std::array<std::int64_t, Shape::kMaxRank> wanted{};
-  if (sizes.size() > wanted.size()) bad_input("reshape: expected at most 4 dimensions");
+  if (sizes.size() > wanted.size()) reject("reshape: expected at most 4 dimensions");
   std::int64_t count = 1;
   bool countable = true;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -65,14 +65,14 @@ DeviceArray reshape(const DeviceArray& array, const nb::args& sizes) {
   const Shape shape(std::span<const std::int64_t>(wanted.data(), sizes.size()));
   const auto& view = array.copy.view;
   if (!countable || count != view.size())
-    bad_input("reshape: {} values do not make {}", view.size(), shape.to_string());
+    reject("reshape: {} values do not make {}", view.size(), shape.to_string());
   return {{array.copy.memory, view.reshaped(shape)}};
 }
 
 void assign(const DeviceArray& array, const Values& values) {
   const auto& view = array.copy.view;
   if (static_cast<std::int64_t>(values.size()) != view.size())
-    bad_input("assign: found {} values, expected {}", values.size(), view.size());
+    reject("assign: found {} values, expected {}", values.size(), view.size());
   const ConstTensorView from(reinterpret_cast<const std::byte*>(values.data()), DType::f32,
                              view.shape(), device_of(values));
   const nb::gil_scoped_release other_threads_may_run;

@@ -140,8 +140,8 @@ class PassRequest {
       const auto& [rows, heads, width] = dims;
       const Shape shape = {rows, heads, width};
       const auto size = static_cast<std::size_t>(shape.count());
-      if (size > vectors.size()) bad_input("vectors: too few for the shapes of the parts");
-      observer_->see(
+      if (size > vectors.size()) reject("vectors: too few for the shapes of the parts");
+      observer_->observe(
           {stage_of(kind), layer},
           ConstTensorView(reinterpret_cast<const std::byte*>(vectors.data()), DType::f32, shape));
       vectors = vectors.subspan(size);
@@ -155,11 +155,11 @@ class PassRequest {
   static Stage stage_of(const std::string& kind) {
     for (const auto& [stage, name] : kKinds)
       if (kind == name) return stage;
-    bad_input("kind: found '{}', expected q, k or v", kind);
+    reject("kind: found '{}', expected q, k or v", kind);
   }
 
   const Batch& batch() const {
-    if (batch_ == nullptr) bad_input("the forward pass of this request has ended");
+    if (batch_ == nullptr) reject("the forward pass of this request has ended");
     return *batch_;
   }
 

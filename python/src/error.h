@@ -1,4 +1,4 @@
-// Functions that throw errors of the Python bindings.
+// Helpers that throw errors with formatted messages in the Python bindings.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace qkscope::python {
 
 template <typename... Args>
-[[noreturn]] void bad_input(fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorKind::bad_input, fmt::format(format, std::forward<Args>(args)...));
 }
 

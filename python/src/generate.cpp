@@ -18,7 +18,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Hook functions of text generation, which may edit logits: the next token is chosen from them.
+// Python hooks of text generation, which may edit the logits before the next token is chosen.
 class GeneratingHooks : public HookRunner {
  public:
   using HookRunner::HookRunner;

@@ -32,8 +32,8 @@ HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
   return options;
 }
 
-// Scores heads. Calls `progress` with the number of finished texts; its exceptions and Ctrl-C
-// propagate.
+// Scores the attention heads on `texts`. Calls progress(number of finished texts) after each text.
+// If `progress` raises an exception or the user presses Ctrl-C, stops and rethrows.
 HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)>& run,
                 const std::vector<Ids>& texts, bool exclude_bos, bool exclude_current_token,
                 const std::string& measure, bool all_keys, nb::object progress) {
@@ -45,7 +45,7 @@ HeldTable score(const std::function<Table(const Texts&, const HeadScoreOptions&)
   Watcher watcher(std::move(progress));
   options.on_batch = [&](std::int64_t done) {
     watcher.tell(done);
-    if (watcher.stop()->load()) bad_input("the caller ended it");
+    if (watcher.stop()->load()) reject("the caller ended it");
   };
   try {
     return {run_without_gil([&] { return run(ids, options); })};

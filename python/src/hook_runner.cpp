@@ -29,17 +29,17 @@ std::size_t HookRunner::number_of(HookPoint point) const {
   return static_cast<std::size_t>(std::find(points.begin(), points.end(), point) - points.begin());
 }
 
-void HookRunner::see(HookPoint point, ConstTensorView activation) {
+void HookRunner::observe(HookPoint point, ConstTensorView activation) {
   Tensor copy = copy_tensor(activation);
   const nb::gil_scoped_acquire python;
   const Array array = to_array(std::move(copy));
   call_(number_of(point), array);
   const bool changed = std::memcmp(array.data(), activation.bytes(), activation.size_bytes()) != 0;
   if (changed && !can_be_edited(point.stage))
-    bad_input("hook at {}: it changed what can only be looked at; edit {}", hook_name(point),
-              point.stage == Stage::result        ? "attn.hook_z"
-              : point.stage == Stage::mixer_state ? "mixer.hook_in"
-                                                  : "hook_normalized");
+    reject("hook at {}: it changed what can only be looked at; edit {}", hook_name(point),
+           point.stage == Stage::result        ? "attn.hook_z"
+           : point.stage == Stage::mixer_state ? "mixer.hook_in"
+                                               : "hook_normalized");
 }
 
 void HookRunner::edit(HookPoint point, TensorView activation) {

@@ -19,7 +19,7 @@ class InterruptibleCollector : public Collector {
   void begin_layer(std::int64_t) override { check_signals(); }
 };
 
-// Collects activations on the device that computed them; scores and patterns, on the host.
+// Collects activations on the device that computed them, but scores and patterns on the host.
 class DeviceCollector : public InterruptibleCollector {
  public:
   using InterruptibleCollector::InterruptibleCollector;
@@ -56,12 +56,12 @@ class HookRunner : public Observer {
   bool edits(HookPoint point) const override {
     return point.stage != Stage::logits && can_be_edited(point.stage);
   }
-  // A row selection applies only to logits; hooks may edit all rows of other activations.
+  // Only logits use a row selection; hooks receive all rows of other activations.
   Selection selection(HookPoint point) const override {
     if (point.stage != Stage::logits) return {};
     return {.rows = wanted_.logit_rows, .heads = {}};
   }
-  void see(HookPoint point, ConstTensorView activation) override;
+  void observe(HookPoint point, ConstTensorView activation) override;
   void edit(HookPoint point, TensorView activation) override;
   bool keeps_on_device() const override { return on_device_; }
   bool keep(HookPoint point, const ActivationCopy& activation) override;

@@ -54,8 +54,8 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-// Throws an error if the attention scores would be too large. The message suggests the Python
-// argument `how`, which limits the queries.
+// Throws an error if the attention scores need too much memory. The message suggests the Python
+// argument named by `how`, which limits the query positions.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
                const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());

@@ -1,4 +1,4 @@
-// Python bindings for qkscope/experimental/study.h and for publishing in qkscope/hub.h.
+// Python bindings for qkscope/experimental/study.h and for the uploads of qkscope/hub.h.
 #include <algorithm>
 #include <chrono>
 #include <future>

@@ -30,7 +30,7 @@ void make_viewer(Viewer* self, std::vector<std::int32_t> ids, const std::string&
   new (self) Viewer(std::move(options));
 }
 
-// Shares ownership of a model with Python. The last owner may be a thread without the GIL.
+// Shares a model with Python. The deleter acquires the GIL, which the last owner may not hold.
 std::shared_ptr<const Model> share_model(const nb::typed<nb::object, LoadedModel>& model) {
   const auto* engine = &nb::cast<LoadedModel&>(model).model;
   return {engine, [owner = nb::object(model)](const Model*) mutable {

@@ -53,12 +53,12 @@ MaybeArray vector_array(const std::vector<float>& values, nb::handle owner) {
 const LayerWeights& layer_of(const ModelWeights& weights, std::size_t index) {
   const auto& layer = weights.layers.at(index);
   if (layer.q.weight.values.empty() && !layer.mixer.output.weight.values.empty())
-    bad_input("layer {} has no attention: the weights of its mixer are not offered here", index);
+    reject("layer {} has no attention: the weights of its mixer are not offered here", index);
   if (layer.q.weight.values.empty() && !layer.mlp_norm.empty())
-    bad_input("layer {} has no attention: it is an MLP", index);
+    reject("layer {} has no attention: it is an MLP", index);
   if (layer.q.weight.values.empty())
-    bad_input("layer {} is a cross-attention layer: it does not run on text and has no weights",
-              index);
+    reject("layer {} is a cross-attention layer: it does not run on text and has no weights",
+           index);
   return layer;
 }
 

@@ -6,7 +6,7 @@
 namespace qkscope {
 
 inline void verify_part(const Journal& journal) {
-  PartVerification part{&journal};
+  SegmentVerificationProgress part{&journal};
   verify_new_segments({&part, 1});
 }
 

@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       options.split = split;
       if (*name != '\0') options.name = name;
       try {
-        const auto files = qkscope::choose_split_files(kPaths, card, options, "fuzz");
+        const auto files = qkscope::choose_dataset_files(kPaths, card, options, "fuzz");
         FUZZ_EXPECT(!files.empty());
         for (const auto& file : files)
           FUZZ_EXPECT(std::find(kPaths.begin(), kPaths.end(), file) != kPaths.end());

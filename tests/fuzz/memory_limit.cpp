@@ -52,11 +52,14 @@ namespace {
 // Replace the functions of glibc by ones that count.
 extern "C" {
 
+// These names are reserved for glibc, which defines them.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 void __libc_free(void*);
+// NOLINTEND(bugprone-reserved-identifier)
 
 static void* counted(void* memory) {
   if (memory != nullptr) count(static_cast<std::int64_t>(::malloc_usable_size(memory)));

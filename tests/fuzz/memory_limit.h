@@ -9,7 +9,7 @@ namespace qkscope {
 // the size of the file. Counts allocations of all threads. At most one MemoryLimit may exist.
 class MemoryLimit {
  public:
-  // More than the limit of FileMemoryPool (base/io), with room for copies.
+  // More than the limit of BoundedMemoryPool (base/io), with room for copies.
   static constexpr std::size_t kBaseBytes = std::size_t{128} << 20;
   static constexpr std::size_t kBytesPerByte = 1100;
 

@@ -16,7 +16,7 @@ void check(const std::string& path, const std::optional<std::string>& id) {
     const auto reader = qkscope::open_parquet_records(path, {"text", id});
     FUZZ_EXPECT(!reader->columns().empty());
     qkscope::CorpusRecord record;
-    for (int row = 0; row < kMostRows && reader->next(record); ++row) {
+    for (int row = 0; row < kMostRows && reader->read_record(record); ++row) {
     }
   } catch (const qkscope::Error& error) {
     FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);

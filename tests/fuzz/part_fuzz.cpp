@@ -92,7 +92,7 @@ void read_rows(const Journal& journal, const JournalEntry& entry) {
   const auto& manifest = journal.manifest();
   const SegmentReader segment(journal.segment_path(entry.segment), manifest.groups.size());
   const auto width = static_cast<std::size_t>(manifest.head_dim);
-  HeadBlock block;
+  CapturedRows block;
   for (std::size_t group = 0; group < manifest.groups.size(); ++group)
     for (const auto& rows : segment.read_block_index(group))
       for (std::size_t head = 0; head < manifest.groups[group].heads.size(); ++head) {
@@ -104,11 +104,12 @@ void read_rows(const Journal& journal, const JournalEntry& entry) {
 }
 
 void check_journal(const Journal& journal) {
-  FUZZ_EXPECT(journal.examples() >= 0 && journal.rows() >= 0 && journal.tokens() >= 0);
+  FUZZ_EXPECT(journal.example_count() >= 0 && journal.row_count() >= 0 &&
+              journal.token_count() >= 0);
   const auto& manifest = journal.manifest();
   FUZZ_EXPECT(describe_manifest_difference(manifest, manifest).empty());
   for (const auto& group : manifest.groups)
-    for (const auto head : group.heads) manifest.file_metadata(group, head);
+    for (const auto head : group.heads) manifest.head_file_metadata(group, head);
   verify_part(journal);
   for (const auto& entry : journal.entries()) read_rows(journal, entry);
 }
@@ -129,7 +130,7 @@ void check_bytes(const TemporaryFolder& folder, std::string_view input) {
   refuses_or_reads([&] { load_manifest(path); });
   refuses_or_reads([&] {
     const SegmentReader segment(path, 1);
-    segment.check_all_bytes();
+    segment.verify_checksums();
     segment.read_example_table();
   });
 }

@@ -17,7 +17,8 @@ void check(Read read, std::string_view text, bool replace) {
     const auto reader = read(text, "fuzz", {"text", "id", replace});
     reader->columns();
     std::size_t rows = 0;
-    for (qkscope::CorpusRecord record; reader->next(record);) FUZZ_EXPECT(++rows <= text.size());
+    for (qkscope::CorpusRecord record; reader->read_record(record);)
+      FUZZ_EXPECT(++rows <= text.size());
   } catch (const qkscope::Error& error) {
     FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
   }
@@ -27,7 +28,8 @@ void check(Read read, std::string_view text, bool replace) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const Read read : {qkscope::open_json_lines, qkscope::open_json_array, qkscope::open_csv}) {
+  for (const Read read : {qkscope::make_json_lines_reader, qkscope::make_json_array_reader,
+                          qkscope::make_csv_reader}) {
     check(read, text, false);
     check(read, text, true);
   }

@@ -25,7 +25,7 @@ void run_input(const std::string& input, const std::string& name) {
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
   } catch (const std::exception& error) {
     write_file("fuzz-crash", input);
-    failure("{}: the target threw: {}; the input is in ./fuzz-crash", name, error.what());
+    throw_failure("{}: the target threw: {}; the input is in ./fuzz-crash", name, error.what());
   }
 }
 
@@ -33,14 +33,14 @@ std::vector<std::string> load_corpus(const std::string& folder) {
   std::vector<std::string> corpus;
   for (const auto& name : entry_names(folder))
     corpus.emplace_back(MappedFile(fmt::format("{}/{}", folder, name)).text());
-  if (corpus.empty()) bad_input("{}: the corpus is empty", folder);
+  if (corpus.empty()) reject("{}: the corpus is empty", folder);
   return corpus;
 }
 
 void run(const std::vector<std::string>& arguments) {
   if (arguments.size() == 1)
     return run_input(std::string(MappedFile(arguments[0]).text()), arguments[0]);
-  if (arguments.size() != 2) bad_input("expected CORPUS_FOLDER MUTATIONS, or FILE");
+  if (arguments.size() != 2) reject("expected CORPUS_FOLDER MUTATIONS, or FILE");
   const auto corpus = load_corpus(arguments[0]);
   const auto mutations = parse_integer(arguments[1], "MUTATIONS");
   for (const auto& input : corpus) run_input(input, arguments[0]);

@@ -95,7 +95,7 @@ TEST(Edge, HeadersAndLibraryHaveTheSameVersion) {
 TEST(Edge, ExceptionsOfObserversPassThroughUnchanged) {
   class Throwing : public Observer {
     bool wants(HookPoint) const override { return true; }
-    void see(HookPoint, ConstTensorView) override { throw 42; }
+    void observe(HookPoint, ConstTensorView) override { throw 42; }
   };
   const auto model = Model::load(demo_model(), {.device = "cpu"});
   Batch batch;

@@ -69,7 +69,7 @@ class QKSCOPE_API ScoreAttribution {
   explicit ScoreAttribution(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
   const std::vector<ScorePair>& pairs() const;
-  // Labels of the residual-stream components of the query (or key) of a pair, in forward order.
+  // Labels of the residual-stream components of a score's query (or key), in forward order.
   const std::vector<std::string>& q_components(std::size_t pair) const;
   const std::vector<std::string>& k_components(std::size_t pair) const;
   // Contribution of each pair of components to the score, shape (q components, k components).
@@ -116,11 +116,11 @@ struct CompositionOptions {
   bool biases = false;     // as in AttributionOptions
   std::int64_t top = 100;  // component pairs per head in Composition::pairs; 0: all
   std::string label = {};  // as in AttributionOptions
-  // Called after every text with the number of texts that are done; an exception ends the run.
+  // Called after each text with the number of texts done so far; an exception ends the run.
   std::function<void(std::int64_t)> on_text = {};
 };
 
-// Means of contributions over sampled pairs of query and key.
+// Means, over sampled pairs of query and key, of the contributions of components to the score.
 struct Composition {
   // Columns: model, layer, head, q_component, k_component, mean, stderr (over texts), explained
   // (covariance of the contribution with the score over the variance of the score), texts, samples.
@@ -132,7 +132,7 @@ struct Composition {
 };
 
 // Measures, over several texts, which residual-stream components contribute to the queries and keys
-// of each head. Queries are drawn uniformly, keys by the attention of the query.
+// of each head. Queries are drawn uniformly, keys with the query's attention as probability.
 QKSCOPE_API Composition composition(const Model& model,
                                     const std::vector<std::vector<std::int32_t>>& texts,
                                     const CompositionOptions& options);

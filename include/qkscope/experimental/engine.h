@@ -54,10 +54,10 @@ struct EngineModel {
   bool concurrent_runs = false;
 };
 
-// Runs the forward pass of a batch and passes the tensors of wanted hook points to Observer::see():
-// rot_q and rot_k (q and k as they enter the dot product) for captures, also v for statistics. A
-// tensor is float32 on the host and holds the rows and heads of Observer::selection(). Hook points
-// come in any order.
+// Runs the forward pass of a batch and passes the tensors of wanted hook points to
+// Observer::observe(): rot_q and rot_k (q and k as they enter the dot product) for captures, also v
+// for statistics. A tensor is float32 on the host and holds the rows and heads of
+// Observer::selection(). Hook points come in any order.
 using RunPass = std::function<void(const Batch& batch, Observer& observer)>;
 
 // A model that runs outside this library.
@@ -109,17 +109,17 @@ class QKSCOPE_API CaptureWriter {
   bool is_open() const;            // false: the capture was finished before
   std::int64_t stored() const;     // documents that earlier writers stored
   std::int64_t documents() const;  // passed so far
-  // Returns true if the next document has to be run; skips it and returns false if it is already
-  // stored. Throws a bad-input error if it differs from the stored document with the same number,
-  // or if its id was passed before.
+  // Returns true if the model has to run on the next document; skips a document that is already
+  // stored and returns false. Throws a bad-input error if the document differs from the stored one
+  // with the same number, or if its id was passed before.
   bool wants(const WriterDocument& document);
-  // Runs the document and stores its sampled rows, unless they are stored already. Like a native
-  // capture, throws a bad-input error for NaN or infinity; also throws if `run` omits a required
-  // hook point.
+  // Calls `run` with the document and stores its sampled rows, unless they are stored already. Like
+  // a native capture, throws a bad-input error for NaN or infinity; also throws if `run` omits a
+  // required hook point.
   void add(const WriterDocument& document, const RunPass& run);
   // Stores all documents so far on disk.
   void flush();
-  // Writes the final files. A shard only completes its part; merging writes the final files.
+  // Writes the final files; a shard only completes its part, and merge_capture() writes the files.
   CaptureResult finish();
 
  private:

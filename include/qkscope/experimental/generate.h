@@ -60,8 +60,8 @@ QKSCOPE_API std::vector<std::int32_t> end_tokens(const Model& model);
 struct GeneratedToken {
   std::int64_t sequence = 0;  // index of the prompt
   std::int32_t id = 0;
-  // Text decoded with this token; requires a tokenizer. Empty while a UTF-8 character is incomplete
-  // or the text may be the beginning of a stop string.
+  // New text completed by this token; requires a tokenizer. Empty while a UTF-8 character is
+  // incomplete or the text may be the beginning of a stop string.
   std::string_view text;
 };
 
@@ -94,9 +94,9 @@ struct Generated {
   GenerateEnd end = GenerateEnd::length;
 };
 
-// Generates a continuation of each prompt (at least one token id). All prompts run in one pass;
-// each later step processes one token per text with a KV cache. With learned position embeddings,
-// generation stops at the last position.
+// Generates a continuation of each prompt; prompts must not be empty. All prompts run in one pass.
+// Each later step runs one token per text, or all of the text if KeyValueCache::can_extend() is
+// false. A model with learned position embeddings stops at its last position.
 QKSCOPE_API std::vector<Generated> generate(const Model& model,
                                             std::span<const std::vector<std::int32_t>> prompts,
                                             const GenerateOptions& options = {});

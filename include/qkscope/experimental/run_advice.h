@@ -29,7 +29,7 @@ QKSCOPE_API RunAdvice make_run_advice(const CapturePlan& plan, const DryRun& dry
 QKSCOPE_API RunAdvice make_run_advice(const StatsPlan& plan, const StatsDryRun& dry,
                                       const ComputeOptions& compute = {});
 
-// Adds the fields "warnings" and "seconds" of the advice to the JSON text of a plan.
+// Adds `warnings` and `seconds` (null: no estimate) of `advice` to the JSON object of plan_json().
 QKSCOPE_API std::string add_advice_to_plan_json(const std::string& plan_json,
                                                 const RunAdvice& advice);
 

@@ -25,8 +25,8 @@ struct SweepSource {
   std::string file;  // YAML
   std::vector<std::string>
       overrides;  // KEY=VALUE, applied to the capture configuration of each run
-  // Relative paths of datasets, checkpoints and tokenizers are looked up in this folder first. ""
-  // means data_folder of the file, if any.
+  // Relative paths of datasets, checkpoints and tokenizers are looked up in this folder first. If
+  // empty, the sweep file may set the folder (data_folder).
   std::string data_folder;
   ComputeOptions compute = {};  // override the compute options of the file and configurations
   // Override the checkpoint selection of the `checkpoints` section: every n-th checkpoint, or at
@@ -250,8 +250,8 @@ QKSCOPE_API std::vector<std::string> published_sets();
 struct CompareOptions {
   std::string published = "smollm3";  // name of a set, or path of a CSV file
   std::vector<std::string> only;      // labels of runs; empty: all finished runs
-  // Published checkpoint to compare a single run with, or, for numbers pooled over runs, published
-  // scope to compare all runs with. "": match runs by label.
+  // Published checkpoint to compare a single run with; "" matches runs by label. Numbers pooled
+  // over models require the published scope (what was pooled), such as "11 models, 3239 heads".
   std::string as;
   bool every_source = false;  // include sources that are not preferred
 };
@@ -290,7 +290,7 @@ struct PoolOptions {
   int depth_bins = 10;               // bins of layer / last layer
   std::vector<std::pair<std::string, std::string>> pairs;  // quantities to correlate over heads
   // CSV file of benchmark scores: long format with columns metric and value (optionally benchmark,
-  // mode, length_tokens), or one column per score. "": none.
+  // mode, length_tokens), or one column per score. Empty: no scores.
   std::string scores;
   std::string by = "model";  // column of `scores` with the labels of our runs
 };
@@ -305,7 +305,7 @@ struct PooledTables {
   Table scores;
 };
 
-// Computes statistics over the heads of all runs pooled (equal weights) and of each run.
+// Computes statistics over the heads of each run, and over the heads of all runs, equally weighted.
 QKSCOPE_API PooledTables pool_results(const PoolOptions& options);
 
 }  // namespace qkscope

@@ -47,7 +47,7 @@ QKSCOPE_API void report_truncated_mappings();
 
 // Returns the offset of the first byte that is not valid UTF-8; npos if all of the text is valid.
 QKSCOPE_API std::size_t find_invalid_utf8(std::string_view text);
-// Replaces each invalid UTF-8 sequence by U+FFFD.
+// Replaces each invalid UTF-8 sequence with U+FFFD.
 QKSCOPE_API std::string replace_invalid_utf8(std::string_view text);
 
 // Throws a bad-input error if the text is not valid JSON. The message begins with `where` and gives

@@ -68,8 +68,8 @@ class QKSCOPE_API Viewer {
   Viewer& operator=(Viewer&&) noexcept;
 
   // Runs a model over the text and keeps its queries and keys. Further runs are other checkpoints
-  // of the same model: layers, heads and vocabulary must agree. The viewer holds the model only if
-  // the queries and keys do not fit into memory.
+  // of the same model: layers, heads and vocabulary must agree. The viewer keeps the model, to
+  // recompute layers on request, only if the queries and keys do not fit into memory.
   void add_run(const std::string& name, std::shared_ptr<const Model> model);
 
   // Starts the server on a background thread and returns the address of the page, which contains a
@@ -81,7 +81,7 @@ class QKSCOPE_API Viewer {
   // Returns the page as one HTML file with the heads of ViewerOptions::heads and as many rows as
   // fit into the budget. Throws a bad-input error if not even the text fits.
   std::string export_page(const ViewerExportOptions& options);
-  // Writes the page of export_page() to a file atomically and returns its size in bytes.
+  // Atomically writes the page that export_page() returns. Returns the file size in bytes.
   std::uint64_t write_page(const std::string& path, const ViewerExportOptions& options);
 
  private:

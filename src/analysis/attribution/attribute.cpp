@@ -1,4 +1,4 @@
-// The two passes of score attribution: select keys by attention, then collect components at them.
+// Score attribution in two passes: choose keys by attention, then split queries and keys.
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -19,19 +19,19 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 30;
 
 // Throws a bad-input error if the collected component vectors would take more than kMostBytes.
-void check_component_bytes(const ModelConfig& model, const std::vector<HeadReader>& readers) {
+void check_component_memory(const ModelConfig& model, const std::vector<HeadProjector>& inputs) {
   std::uint64_t bytes = 0;
-  for (const auto& reader : readers)
-    bytes += sizeof(float) * reader.positions.size() *
-             as_index((reader.head.layer * (model.n_heads + 1) + 4) * model.d_head);
+  for (const auto& input : inputs)
+    bytes += sizeof(float) * input.positions.size() *
+             as_index((input.head.layer * (model.n_heads + 1) + 4) * model.d_head);
   if (bytes > kMostBytes)
-    bad_input(
+    reject(
         "the components of {} heads at the chosen positions would take {}; choose fewer heads, "
         "queries or keys, or leave out effects",
-        readers.size() / 2, format_bytes(bytes));
+        inputs.size() / 2, format_bytes(bytes));
 }
 
-// Returns the text of the token at each position in `pairs`, or its id if no tokenizer is readable.
+// Maps each position in `pairs` to its token's text, or to its id if there is no tokenizer.
 std::map<std::int64_t, std::string> token_texts(const Model& model,
                                                 const std::vector<std::int32_t>& tokens,
                                                 const std::vector<ScorePair>& pairs) {
@@ -45,32 +45,31 @@ std::map<std::int64_t, std::string> token_texts(const Model& model,
       text = replace_invalid_utf8(tokenizer.decode(std::span(&tokens[as_index(position)], 1)));
     return true;
   };
-  fallback_on_bad_input(decode, false);
+  value_or_on_bad_input(decode, false);
   return texts;
 }
 
-// Converts negative positions, which count from the end of the text, sorts and removes duplicates.
-// Throws a bad-input error for positions outside the text. `what` names the option in messages.
+// Resolves negative positions, which count from the end of the text; sorts the positions without
+// duplicates. Throws a bad-input error for positions outside the text. `what`: name of the option.
 std::vector<std::int64_t> resolve_positions(const std::vector<std::int64_t>& positions,
                                             std::int64_t length, const char* what) {
   std::set<std::int64_t> resolved;
   for (const auto position : positions) {
     if (position < -length || position >= length)
-      bad_input("{}: {} is outside the text, which has positions 0 to {}", what, position,
-                length - 1);
+      reject("{}: {} is outside the text, which has positions 0 to {}", what, position, length - 1);
     resolved.insert(position < 0 ? position + length : position);
   }
-  if (resolved.empty()) bad_input("{}: found none, expected at least one position", what);
+  if (resolved.empty()) reject("{}: found none, expected at least one position", what);
   return {resolved.begin(), resolved.end()};
 }
 
 constexpr std::string_view kTop = "top:";
 
-// Observer that reads the attention scores and patterns of the selected queries and heads.
-class AttentionReader : public Observer {
+// Observer that uses the attention weights of a pass to choose the (query, key) pairs to attribute.
+class ScorePairChooser : public Observer {
  public:
-  AttentionReader(const std::vector<AttentionHead>& heads, const std::vector<std::int64_t>& queries,
-                  const KeyChooser& choose)
+  ScorePairChooser(const std::vector<AttentionHead>& heads,
+                   const std::vector<std::int64_t>& queries, const KeyChooser& choose)
       : heads_(heads), queries_(queries), choose_(choose), of_head_(heads.size()) {}
 
   bool wants(HookPoint point) const override {
@@ -80,7 +79,7 @@ class AttentionReader : public Observer {
   std::span<const std::int64_t> score_rows() const override { return queries_; }
 
   // pattern: (n_heads, queries, keys)
-  void see(HookPoint point, ConstTensorView pattern) override {
+  void observe(HookPoint point, ConstTensorView pattern) override {
     for (std::size_t h = 0; h < heads_.size(); ++h) {
       if (heads_[h].layer != point.layer) continue;
       const float* row = pattern.data<float>() + heads_[h].head * pattern.dim(1) * pattern.dim(2);
@@ -110,15 +109,15 @@ class AttentionReader : public Observer {
 
 }  // namespace
 
-std::int64_t SplitVectors::row_at_position(std::int64_t position) const {
+std::int64_t ComponentVectors::row_at_position(std::int64_t position) const {
   const auto found = std::ranges::lower_bound(positions, position);
   QKSCOPE_ASSERT(found != positions.end() && *found == position);
   return found - positions.begin();
 }
 
-Matrix SplitVectors::components_of_row(std::int64_t row) const {
-  Matrix parts(components(), values.cols);
-  std::copy_n(values.row(row * components()), parts.data.size(), parts.data.begin());
+Matrix ComponentVectors::components_of_row(std::int64_t row) const {
+  Matrix parts(component_count(), values.cols);
+  std::copy_n(values.row(row * component_count()), parts.data.size(), parts.data.begin());
   return parts;
 }
 
@@ -155,7 +154,7 @@ double HeadDecomposition::score(std::int64_t i, std::int64_t j) const {
   return scale_ * dot(std::span(query, key.size()), key);
 }
 
-std::vector<double> HeadDecomposition::attention(std::vector<double> scores) const {
+std::vector<double> HeadDecomposition::apply_softmax(std::vector<double> scores) const {
   const auto query = std::ssize(scores) - 1;
   const auto visible =
       scores.begin() + (window_ > 0 ? std::max<std::int64_t>(0, query - window_ + 1) : 0);
@@ -171,40 +170,40 @@ std::vector<double> HeadDecomposition::attention(std::vector<double> scores) con
 }
 
 Matrix HeadDecomposition::contributions(std::int64_t i, std::int64_t j) const {
-  return multiply_transposed(scaled_queries(i), rotated_keys(j));
+  return multiply_by_transpose(scaled_query_components(i), rotated_key_components(j));
 }
 
-Matrix HeadDecomposition::scaled_queries(std::int64_t i) const {
+Matrix HeadDecomposition::scaled_query_components(std::int64_t i) const {
   Matrix parts = q.components_of_row(i);
   const auto position = q.positions[as_index(i)];
-  rotate(parts, position);
-  for (double& value : parts.data) value *= scale_at(position);
+  rotate_rows(parts, position);
+  for (double& value : parts.data) value *= score_scale_at(position);
   return parts;
 }
 
-Matrix HeadDecomposition::rotated_keys(std::int64_t j) const {
+Matrix HeadDecomposition::rotated_key_components(std::int64_t j) const {
   Matrix parts = k.components_of_row(j);
-  rotate(parts, k.positions[as_index(j)]);
+  rotate_rows(parts, k.positions[as_index(j)]);
   return parts;
 }
 
-double HeadDecomposition::scale_at(std::int64_t position) const {
+double HeadDecomposition::score_scale_at(std::int64_t position) const {
   if (!query_scaling_) return scale_;
   const auto beta = query_scaling_->beta;
-  const auto original = query_scaling_->original_max;
-  return scale_ * (1 + beta * std::log(1.0 + static_cast<double>(position / original)));
+  const auto periods = position / query_scaling_->original_max;
+  return scale_ * (1 + beta * std::log(1.0 + static_cast<double>(periods)));
 }
 
-std::pair<std::int64_t, std::int64_t> HeadDecomposition::dimensions(std::int64_t pair) const {
+std::pair<std::int64_t, std::int64_t> HeadDecomposition::pair_dimensions(std::int64_t pair) const {
   if (interleaved_) return {2 * pair, 2 * pair + 1};
-  return {pair, pair + rotary_pairs()};
+  return {pair, pair + rotary_pair_count()};
 }
 
-void HeadDecomposition::rotate(Matrix& rows, std::int64_t position) const {
+void HeadDecomposition::rotate_rows(Matrix& rows, std::int64_t position) const {
   const auto factor = static_cast<double>(frequencies_.attention_factor);
-  for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
-    const auto [a, b] = dimensions(pair);
-    // The forward pass computes RoPE angles in float32; round them in the same way.
+  for (std::int64_t pair = 0; pair < rotary_pair_count(); ++pair) {
+    const auto [a, b] = pair_dimensions(pair);
+    // Round the RoPE angle to float32, as the forward pass does.
     const float angle = static_cast<float>(position) * frequencies_.inverse[as_index(pair)];
     const double cosine = factor * std::cos(static_cast<double>(angle));
     const double sine = factor * std::sin(static_cast<double>(angle));
@@ -219,12 +218,12 @@ void HeadDecomposition::rotate(Matrix& rows, std::int64_t position) const {
 
 std::vector<double> HeadDecomposition::split_score_by_rotary_pair(const double* query,
                                                                   const double* key) const {
-  std::vector<double> terms(as_index(rotary_pairs()) + 1, 0.0);
-  for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
-    const auto [a, b] = dimensions(pair);
+  std::vector<double> terms(as_index(rotary_pair_count()) + 1, 0.0);
+  for (std::int64_t pair = 0; pair < rotary_pair_count(); ++pair) {
+    const auto [a, b] = pair_dimensions(pair);
     terms[as_index(pair)] = query[a] * key[a] + query[b] * key[b];
   }
-  for (auto c = 2 * rotary_pairs(); c < q.values.cols; ++c) terms.back() += query[c] * key[c];
+  for (auto c = 2 * rotary_pair_count(); c < q.values.cols; ++c) terms.back() += query[c] * key[c];
   return terms;
 }
 
@@ -232,15 +231,15 @@ double HeadDecomposition::score_at_distance(std::int64_t i, const double* query,
                                             std::int64_t distance) const {
   const auto factor = static_cast<double>(frequencies_.attention_factor);
   double sum = 0;
-  for (std::int64_t pair = 0; pair < rotary_pairs(); ++pair) {
-    const auto [a, b] = dimensions(pair);
+  for (std::int64_t pair = 0; pair < rotary_pair_count(); ++pair) {
+    const auto [a, b] = pair_dimensions(pair);
     const double angle = frequency(pair) * static_cast<double>(distance);
     sum += factor * factor *
            ((query[a] * key[a] + query[b] * key[b]) * std::cos(angle) +
             (query[a] * key[b] - query[b] * key[a]) * std::sin(angle));
   }
-  for (auto c = 2 * rotary_pairs(); c < q.values.cols; ++c) sum += query[c] * key[c];
-  return sum * scale_at(q.positions[as_index(i)]);
+  for (auto c = 2 * rotary_pair_count(); c < q.values.cols; ++c) sum += query[c] * key[c];
+  return sum * score_scale_at(q.positions[as_index(i)]);
 }
 
 std::vector<HeadDecomposition> decompose_heads(const Model& model,
@@ -248,7 +247,7 @@ std::vector<HeadDecomposition> decompose_heads(const Model& model,
                                                const std::vector<AttentionHead>& heads,
                                                const std::vector<ScorePair>& pairs,
                                                const ComponentOptions& options) {
-  std::vector<HeadReader> readers;  // of the queries and of the keys of every head
+  std::vector<HeadProjector> inputs;  // one for the queries, one for the keys of each head
   for (const auto& head : heads) {
     std::set<std::int64_t> queries;
     std::set<std::int64_t> keys;
@@ -258,17 +257,17 @@ std::vector<HeadDecomposition> decompose_heads(const Model& model,
         keys.insert(pair.key);
       }
     for (std::int64_t key = 0; options.values && key <= *queries.rbegin(); ++key) keys.insert(key);
-    readers.emplace_back(model, head, true, std::vector(queries.begin(), queries.end()));
-    readers.emplace_back(model, head, false, std::vector(keys.begin(), keys.end()));
+    inputs.emplace_back(model, head, true, std::vector(queries.begin(), queries.end()));
+    inputs.emplace_back(model, head, false, std::vector(keys.begin(), keys.end()));
   }
-  check_component_bytes(model.config(), readers);
-  collect_components(model, tokens, options, readers);
+  check_component_memory(model.config(), inputs);
+  collect_components(model, tokens, options, inputs);
   std::vector<HeadDecomposition> split;
   for (std::size_t h = 0; h < heads.size(); ++h) {
     auto& head = split.emplace_back(model, heads[h], std::ssize(tokens));
-    head.q = readers[2 * h].split_vectors();
-    head.k = readers[2 * h + 1].split_vectors();
-    head.v = std::move(readers[2 * h + 1].values);
+    head.q = inputs[2 * h].compute_component_vectors();
+    head.k = inputs[2 * h + 1].compute_component_vectors();
+    head.v = std::move(inputs[2 * h + 1].values);
   }
   return split;
 }
@@ -283,21 +282,21 @@ ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int
                                   const AttributionOptions& options) {
   return translate_exceptions([&] {
     const auto length = std::ssize(tokens);
-    if (length == 0) bad_input("score attribution: the text has no tokens");
+    if (length == 0) reject("score attribution: the text has no tokens");
     check_head_list(options.heads, model.config());
     const auto queries = resolve_positions(options.queries, length, "queries");
     std::optional<FeatureFile> features;
     if (!options.features.empty())
       features.emplace(options.features, length, model.config().d_model);
     auto state = std::make_shared<ScoreAttribution::State>();
-    state->pairs =
-        choose_pairs(model, tokens, options.heads, queries, parse_key_choice(options.keys, length));
+    state->pairs = choose_pairs(model, tokens, options.heads, queries,
+                                parse_key_chooser(options.keys, length));
     state->heads = decompose_heads(model, tokens, options.heads, state->pairs,
                                    {.experts = options.experts,
                                     .biases = options.biases,
                                     .values = options.effect,
                                     .features = features ? &*features : nullptr});
-    if (features) features->check_all_used();
+    if (features) features->check_all_components_used();
     state->label = model_label(options.label, model);
     state->text_name = options.text_name;
     state->tokens = token_texts(model, tokens, state->pairs);
@@ -316,7 +315,7 @@ ScoreAttribution attribute_scores(const Model& model, const std::vector<std::int
   });
 }
 
-KeyChooser parse_key_choice(const std::string& keys, std::int64_t length) {
+KeyChooser parse_key_chooser(const std::string& keys, std::int64_t length) {
   if (keys == "all")
     return [](std::int64_t query, std::span<const float>) {
       std::vector<std::int64_t> every(as_index(query) + 1);
@@ -325,10 +324,10 @@ KeyChooser parse_key_choice(const std::string& keys, std::int64_t length) {
     };
   if (keys.starts_with(kTop)) {
     const auto count = parse_integer(keys.substr(kTop.size()), "keys");
-    if (count < 1) bad_input("keys: found '{}', expected top:N with N of 1 or more", keys);
+    if (count < 1) reject("keys: found '{}', expected top:N with N of 1 or more", keys);
     return [count](std::int64_t, std::span<const float> attention) {
-      const auto largest =
-          largest_indices(attention.size(), count, [&](std::size_t key) { return attention[key]; });
+      const auto largest = indices_of_largest(attention.size(), count,
+                                              [&](std::size_t key) { return attention[key]; });
       std::vector<std::int64_t> chosen;
       for (const auto key : largest)  // keys outside the window of the layer have no attention
         if (chosen.empty() || attention[key] > 0) chosen.push_back(static_cast<std::int64_t>(key));
@@ -337,11 +336,11 @@ KeyChooser parse_key_choice(const std::string& keys, std::int64_t length) {
   }
   std::vector<std::int64_t> listed;
   for (const auto& part : split(keys, ',')) listed.push_back(parse_integer(part, "keys"));
-  const auto positions = resolve_positions(listed, length, "keys");
-  return [positions](std::int64_t query, std::span<const float>) {
+  return [positions = resolve_positions(listed, length, "keys")](std::int64_t query,
+                                                                 std::span<const float>) {
     if (positions.back() > query)
-      bad_input("keys: key {} comes after query {}; a query attends to itself and earlier keys",
-                positions.back(), query);
+      reject("keys: key {} comes after query {}; a query attends to itself and earlier keys",
+             positions.back(), query);
     return positions;
   };
 }
@@ -352,26 +351,26 @@ std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::i
                                     const KeyChooser& choose) {
   Batch batch;
   batch.add(tokens);
-  AttentionReader reader(heads, queries, choose);
+  ScorePairChooser chooser(heads, queries, choose);
   const HookPoint one_layer{Stage::pattern, heads.front().layer};
   check_score_size(model.config(), std::span(&one_layer, 1), std::ssize(queries), batch.rows(),
                    "fewer queries");
-  model.run(batch, reader);
-  return reader.pairs();
+  model.run(batch, chooser);
+  return chooser.pairs();
 }
 
 void check_head_list(const std::vector<AttentionHead>& heads, const ModelConfig& model) {
-  if (heads.empty()) bad_input("heads: found none, expected at least one, such as 3.1");
+  if (heads.empty()) reject("heads: found none, expected at least one, such as 3.1");
   for (const auto& [layer, head] : heads) {
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
-      bad_input("heads: there is no head {}.{}; the model has layers 0 to {} with heads 0 to {}",
-                layer, head, model.n_layers - 1, model.n_heads - 1);
+      reject("heads: there is no head {}.{}; the model has layers 0 to {} with heads 0 to {}",
+             layer, head, model.n_layers - 1, model.n_heads - 1);
     if (std::ranges::count(heads, AttentionHead{layer, head}) > 1)
-      bad_input("heads: {}.{} is there twice", layer, head);
+      reject("heads: {}.{} is there twice", layer, head);
     if (model.layers[as_index(layer)].cross_attention)
-      bad_input("heads: layer {} attends to images and does not run on text", layer);
+      reject("heads: layer {} attends to images and does not run on text", layer);
     if (const auto& config = model.layers[as_index(layer)]; !config.attends())
-      bad_input("heads: layer {} has no attention ({})", layer, mixer_name(config.mixer));
+      reject("heads: layer {} has no attention ({})", layer, mixer_name(config.mixer));
   }
 }
 
@@ -381,7 +380,7 @@ std::vector<AttentionHead> parse_heads(const std::string& text, const ModelConfi
     for (const auto& part : split(text, ',')) {
       const auto dot = part.find('.');
       if (dot == std::string::npos)
-        bad_input("heads: found '{}', expected LAYER.HEAD, such as 18.6 or 18.*", part);
+        reject("heads: found '{}', expected LAYER.HEAD, such as 18.6 or 18.*", part);
       const auto layer = parse_integer(part.substr(0, dot), "heads");
       const bool whole = part.substr(dot + 1) == "*";
       const auto first = whole ? 0 : parse_integer(part.substr(dot + 1), "heads");

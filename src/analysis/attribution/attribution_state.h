@@ -24,19 +24,17 @@
 namespace qkscope {
 
 // Queries or keys of one head at selected positions, split into residual-stream components.
-struct SplitVectors {
+struct ComponentVectors {
   std::vector<std::string> labels;      // (components)
   std::vector<std::int64_t> positions;  // (rows) ascending
   FloatMatrix values;                   // (rows * components, d_head) before RoPE
-  Tensor rotated;                       // (rows, d_head) whole vectors of the pass, after RoPE
+  Tensor rotated;                       // (rows, d_head) unsplit vectors after RoPE
 
-  std::int64_t components() const { return std::ssize(labels); }
-  // Returns the row that holds a token position.
+  std::int64_t component_count() const { return std::ssize(labels); }
   std::int64_t row_at_position(std::int64_t position) const;
   Matrix components_of_row(std::int64_t row) const;  // (components, d_head)
 };
 
-// Row sums, shape (rows), and column sums, shape (cols), of a matrix.
 std::vector<double> row_sums(const Matrix& matrix);
 std::vector<double> column_sums(const Matrix& matrix);
 
@@ -49,8 +47,8 @@ class HeadDecomposition {
   // `length`: number of tokens in the text; the RoPE frequencies of some models depend on it.
   HeadDecomposition(const Model& model, AttentionHead head, std::int64_t length);
 
-  SplitVectors q;
-  SplitVectors k;
+  ComponentVectors q;
+  ComponentVectors k;
   Tensor v;  // (rows of k, d_head), or empty if effects are not computed
 
   AttentionHead head() const { return head_; }
@@ -59,27 +57,27 @@ class HeadDecomposition {
   // Shape (q components, k components): contributions to the score of query row i and key row j.
   Matrix contributions(std::int64_t i, std::int64_t j) const;
   // Components of query or key row i after RoPE: (components, d_head). Queries are softmax-scaled.
-  Matrix scaled_queries(std::int64_t i) const;
-  Matrix rotated_keys(std::int64_t j) const;
+  Matrix scaled_query_components(std::int64_t i) const;
+  Matrix rotated_key_components(std::int64_t j) const;
   // Softmax of a query's scores, shape (keys up to the query), with soft cap, window and sink.
-  std::vector<double> attention(std::vector<double> scores) const;
+  std::vector<double> apply_softmax(std::vector<double> scores) const;
 
   // Number of rotary pairs; 0 on NoPE layers.
-  std::int64_t rotary_pairs() const { return std::ssize(frequencies_.inverse); }
+  std::int64_t rotary_pair_count() const { return std::ssize(frequencies_.inverse); }
   double frequency(std::int64_t pair) const {  // radians per token
     return static_cast<double>(frequencies_.inverse[static_cast<std::size_t>(pair)]);
   }
   // Splits the dot product of a scaled, rotated query and a rotated key (d_head) by rotary pair:
-  // shape (rotary_pairs() + 1). The last entry covers the dimensions without RoPE.
+  // shape (rotary_pair_count() + 1). The last entry covers the dimensions without RoPE.
   std::vector<double> split_score_by_rotary_pair(const double* query, const double* key) const;
   // Score of the unrotated query (d_head) of row i and an unrotated key `distance` tokens earlier.
   double score_at_distance(std::int64_t i, const double* query, const double* key,
                            std::int64_t distance) const;
 
  private:
-  double scale_at(std::int64_t position) const;
-  void rotate(Matrix& rows, std::int64_t position) const;
-  std::pair<std::int64_t, std::int64_t> dimensions(std::int64_t pair) const;
+  double score_scale_at(std::int64_t position) const;
+  void rotate_rows(Matrix& rows, std::int64_t position) const;
+  std::pair<std::int64_t, std::int64_t> pair_dimensions(std::int64_t pair) const;
 
   AttentionHead head_;
   double scale_;
@@ -105,55 +103,54 @@ class FeatureFile {
   // Throws a bad-input error if shapes do not match the model and the text.
   FeatureFile(const std::string& path, std::int64_t tokens, std::int64_t d_model);
 
-  bool has(const std::string& component) const { return components_.contains(component); }
+  bool has_component(const std::string& component) const { return components_.contains(component); }
   // Returns the features that are active at the given positions and marks the component as used.
   std::vector<ActiveFeature> active_features(const std::string& component,
                                              std::span<const std::int64_t> positions);
   // Throws a bad-input error that names a component in the file that was never used.
-  void check_all_used() const;
+  void check_all_components_used() const;
 
  private:
-  // Returns a floating-point matrix from the file.
   ConstTensorView read_matrix(const std::string& component, const char* ending) const;
 
   SafetensorsFile file_;
   std::map<std::string, bool> components_;  // whether the component was asked for
 };
 
-// Projects components to the queries or keys of one head, linearly once norm scales are known.
-struct HeadReader {
-  // `positions` are ascending.
-  HeadReader(const Model& model, AttentionHead head, bool query,
-             std::vector<std::int64_t> positions);
+// Projects residual-stream components to the queries or keys of one head. The projection is linear,
+// because the norms divide by the scales from the forward pass.
+struct HeadProjector {
+  HeadProjector(const Model& model, AttentionHead head, bool query,
+                std::vector<std::int64_t> positions);
 
   // Copies columns [first, first + width) of an activation at the chosen positions.
   Tensor copy_columns(ConstTensorView x, std::int64_t first, std::int64_t width) const;
   Tensor copy_columns(ConstTensorView x) const { return copy_columns(x, 0, x.size() / x.dim(0)); }
-  // Copies the vectors of this reader's head from x, shape (rows of the pass, heads, d_head).
-  Tensor copy_own_head(ConstTensorView x) const {
+  // Copies the vectors of this head from x, shape (rows of the pass, heads, d_head).
+  Tensor copy_head_columns(ConstTensorView x) const {
     return copy_columns(x, own_head * x.dim(2), x.dim(2));
   }
 
-  // Adds a component: `part` (positions, d_head) is its projection to the query or key.
+  // Adds a component: `part` (positions, d_head) is its contribution to the queries or keys.
   void add_component(std::string label, Tensor part);
   void add_bias(Tensor part);  // adds to the component `bias`
   // Divides the components by the scales of the norms, then adds the bias b_Q or b_K and, in
   // families that clip queries and keys, the clipping terms clip_Q or clip_K.
-  SplitVectors split_vectors();
+  ComponentVectors compute_component_vectors();
 
   const ModelConfig& model;
   AttentionHead head;
   bool query;                           // false: keys
-  std::int64_t own_head;                // head of q, or of k and v, which query heads share
+  std::int64_t own_head;                // query head, or key-value head (GQA) of `head`
   std::vector<std::int64_t> positions;  // ascending
-  std::vector<std::int64_t> rows;       // (positions) indices among the rows of the collector
+  std::vector<std::int64_t> rows;       // (positions): row of each in observed activations
   Tensor matrix;                        // (d_head, d_model), weight of the input norm included
   Tensor constant;  // (1, d_head) biases of the projection and of the input norm, or empty
   std::vector<float> head_norm;  // (d_head) weight of the q/k norm, or empty
   std::vector<std::string> labels;
   std::vector<Tensor> parts;  // one per label, (positions, d_head)
   Tensor bias;                // (positions, d_head) component `bias`, or empty
-  Tensor input_scale;         // (positions, 1); ones without a norm before attention
+  Tensor input_scale;         // (positions, 1): divisor of the input norm; 1 without norm
   Tensor head_scale;          // (positions, 1); empty: no q/k norm
   Tensor rotated;             // (positions, d_head): vectors exactly as they enter the dot product
   Tensor values;              // (positions, d_head): v, if it was collected
@@ -162,13 +159,13 @@ struct HeadReader {
 struct ComponentOptions {
   bool experts = false;
   bool biases = false;
-  bool values = false;              // also collect v for the readers of keys
+  bool values = false;              // also collect the value vectors of key inputs
   FeatureFile* features = nullptr;  // may be null
 };
 
-// Runs the model over a text and passes every component of the residual stream to the readers.
+// Runs the model over a text and passes every component of the residual stream to `inputs`.
 void collect_components(const Model& model, const std::vector<std::int32_t>& tokens,
-                        const ComponentOptions& options, std::vector<HeadReader>& readers);
+                        const ComponentOptions& options, std::vector<HeadProjector>& inputs);
 
 struct ScoreAttribution::State {
   std::string label;
@@ -188,16 +185,16 @@ struct ScoreAttribution::State {
   }
 };
 
-// Returns the `top` indices (0: all) with the largest size(index), descending; ties: lower index.
+// Returns the `top` indices (0: all) by size(index), descending; ties go to the lower index.
 template <typename Size>
-std::vector<std::size_t> largest_indices(std::size_t count, std::int64_t top, Size size) {
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+std::vector<std::size_t> indices_of_largest(std::size_t count, std::int64_t top, Size size) {
+  std::vector<std::size_t> indices(count);
+  std::iota(indices.begin(), indices.end(), std::size_t{0});
   const auto kept = top == 0 ? count : std::min(count, static_cast<std::size_t>(top));
-  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(kept), {},
+  std::ranges::partial_sort(indices, indices.begin() + static_cast<std::ptrdiff_t>(kept), {},
                             [&](std::size_t i) { return std::pair(-size(i), i); });
-  order.resize(kept);
-  return order;
+  indices.resize(kept);
+  return indices;
 }
 
 // Chooses the keys to attribute for one query. attention: shape (keys up to the query).
@@ -205,10 +202,10 @@ using KeyChooser =
     std::function<std::vector<std::int64_t>(std::int64_t query, std::span<const float> attention)>;
 
 // Parses AttributionOptions::keys for a text of `length` tokens.
-KeyChooser parse_key_choice(const std::string& keys, std::int64_t length);
+KeyChooser parse_key_chooser(const std::string& keys, std::int64_t length);
 
-// First pass of score attribution: runs the model up to the last head and calls `choose` for each
-// head and ascending query. Returns the chosen (query, key) pairs with their attention only.
+// First pass of score attribution: runs the model up to the last layer in `heads` and calls
+// `choose` for each head and each query, ascending. Sets the pairs' attention weights, not scores.
 std::vector<ScorePair> choose_pairs(const Model& model, const std::vector<std::int32_t>& tokens,
                                     const std::vector<AttentionHead>& heads,
                                     const std::vector<std::int64_t>& queries,
@@ -222,8 +219,8 @@ std::vector<HeadDecomposition> decompose_heads(const Model& model,
                                                const std::vector<ScorePair>& pairs,
                                                const ComponentOptions& options);
 
-// Throws a bad-input error if the list is empty or contains a head that the model lacks, a head
-// that does not run on text, or a duplicate.
+// Throws a bad-input error if the list is empty or contains a duplicate, a head that the model
+// lacks, or a head in a layer without self-attention.
 void check_head_list(const std::vector<AttentionHead>& heads, const ModelConfig& model);
 
 // Returns `name`, or the last component of the model's folder path if `name` is empty.

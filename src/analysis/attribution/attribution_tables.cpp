@@ -20,8 +20,8 @@ using Cells = std::vector<Table::Cell>;
 
 // Returns the indices of the `top` contributions (0: all) in descending order of magnitude.
 std::vector<std::size_t> largest_contributions(const Matrix& all, std::int64_t top) {
-  return largest_indices(all.data.size(), top,
-                         [&](std::size_t i) { return std::fabs(all.data[i]); });
+  return indices_of_largest(all.data.size(), top,
+                            [&](std::size_t i) { return std::fabs(all.data[i]); });
 }
 
 // Distances at which scores are sampled: 0 to 16, then 8 per octave up to `furthest`.
@@ -50,7 +50,7 @@ void for_each_vector_pair(const State& state, std::size_t pair, const Matrix& q,
   }
 }
 
-// Adds a row: the cells that identify the (query, key) pair number `pair`, followed by `more`.
+// Adds a row: the cells that identify the (query, key) pair, followed by the cells in `more`.
 void add_pair_row(Table& table, const State& state, std::size_t pair, const Cells& more) {
   const auto& p = state.pairs[pair];
   Cells cells = {
@@ -60,8 +60,8 @@ void add_pair_row(Table& table, const State& state, std::size_t pair, const Cell
   table.add(std::move(cells));
 }
 
-// Builds a table in which body(table, pair) adds the rows of each (query, key) pair. `columns` are
-// appended to the columns that identify the pair, in the syntax of empty_table().
+// Builds a table to which body(table, pair) adds the rows of each (query, key) pair. `columns`, in
+// the syntax of empty_table(), follow the columns that identify the pair.
 template <typename Body>
 Table make_pair_table(const State& state, const std::string& columns, Body body) {
   return translate_exceptions([&] {
@@ -77,7 +77,7 @@ Table make_pair_table(const State& state, const std::string& columns, Body body)
 constexpr char kComponents[] = "text q_component, text k_component, ";
 
 // Returns the head output before the output projection, shape (d_head).
-std::vector<double> weighted_values(const std::vector<double>& attention, const Tensor& values) {
+std::vector<double> attention_output(const std::vector<double>& attention, const Tensor& values) {
   std::vector<double> sum(as_index(values.dim(1)), 0.0);
   const float* value = values.data<float>();
   for (const double weight : attention)
@@ -86,44 +86,43 @@ std::vector<double> weighted_values(const std::vector<double>& attention, const 
 }
 
 // Attention of one query after ablating one component, and the relative change of the head output.
-struct RemovalEffect {
+struct AblationEffect {
   std::vector<double> attention;  // (keys)
   double output_change = 0;
 };
 
 // Returns the effects of ablating each component of the query, then each component of the keys.
-std::vector<RemovalEffect> removal_effects(const HeadDecomposition& head, std::int64_t query) {
-  const auto q = head.scaled_queries(head.q.row_at_position(query));  // (q components, d_head)
+std::vector<AblationEffect> ablation_effects(const HeadDecomposition& head, std::int64_t query) {
+  const auto q = head.scaled_query_components(head.q.row_at_position(query));
   const auto whole = column_sums(q);
-  Matrix parts(q.rows + head.k.components(), query + 1);  // contributions to the scores
+  Matrix parts(q.rows + head.k.component_count(), query + 1);  // contributions to the scores
   std::vector<double> scores(as_index(query) + 1);
   parallel_for(query + 1, [&](std::int64_t j) {
-    const auto k = head.rotated_keys(j);  // all keys from 0 on were collected
+    const auto k = head.rotated_key_components(j);  // all keys from 0 on were collected
     auto column = multiply(q, column_sums(k));
     scores[as_index(j)] = sum(column);
     const auto of_k = multiply(k, whole);
     column.insert(column.end(), of_k.begin(), of_k.end());
     for (std::int64_t c = 0; c < parts.rows; ++c) parts(c, j) = column[as_index(c)];
   });
-  const auto before = weighted_values(head.attention(scores), head.v);
-  std::vector<RemovalEffect> effects(as_index(parts.rows));
+  const auto before = attention_output(head.apply_softmax(scores), head.v);
+  std::vector<AblationEffect> effects(as_index(parts.rows));
   parallel_for(parts.rows, [&](std::int64_t c) {
     auto without = scores;
     add_scaled(-1, {parts.row(c), without.size()}, without);
     auto& effect = effects[as_index(c)];
-    effect.attention = head.attention(std::move(without));
-    auto change = weighted_values(effect.attention, head.v);
+    effect.attention = head.apply_softmax(std::move(without));
+    auto change = attention_output(effect.attention, head.v);
     add_scaled(-1, before, change);
     effect.output_change = norm(change) / norm(before);
   });
   return effects;
 }
 
-// Mean contribution of each component to the sampled scores of one head. Order of the values:
-// component pairs, components of the query, components of the key.
+// Mean contributions to the sampled scores of one head. Arrays of shape (quantities) have an entry
+// for each pair of components, then for each query component, then for each key component.
 class HeadComposition {
  public:
-  // Adds the sampled scores of one text.
   void add_text(const HeadDecomposition& head, const std::vector<ScorePair>& pairs) {
     if (names_.empty()) {
       for (const auto& q : head.q.labels)
@@ -166,8 +165,8 @@ class HeadComposition {
   void add_rows(Composition& tables, const std::string& label, AttentionHead head,
                 std::int64_t top) const {
     for (auto i = pairs_; i < names_.size(); ++i) add_row(tables.components, label, head, i);
-    const auto order = largest_indices(pairs_, 0, [&](std::size_t i) {
-      return std::isnan(explained_share(i)) ? 0.0 : std::fabs(explained_share(i));
+    const auto order = indices_of_largest(pairs_, 0, [&](std::size_t i) {
+      return std::isnan(explained_variance(i)) ? 0.0 : std::fabs(explained_variance(i));
     });
     const auto kept = top == 0 ? pairs_ : std::min(pairs_, as_index(top));
     for (const auto i : std::span(order).first(kept)) add_row(tables.pairs, label, head, i);
@@ -176,7 +175,7 @@ class HeadComposition {
     double share = 0;
     for (const auto i : std::span(order).subspan(kept)) {
       mean += means_[i];
-      share += explained_share(i);
+      share += explained_variance(i);
     }
     tables.pairs.add(
         {label, head.layer, head.head, "others", "others", mean, kNan, share, texts_, samples_});
@@ -184,7 +183,7 @@ class HeadComposition {
 
  private:
   // Share of the score variance explained by a contribution: cov(contribution, score) / var(score).
-  double explained_share(std::size_t i) const {
+  double explained_variance(std::size_t i) const {
     const auto n = static_cast<double>(samples_);
     const double variance = squares_ - scores_ * scores_ / n;
     return variance > 0 ? (products_[i] - sums_[i] * scores_ / n) / variance : kNan;
@@ -193,7 +192,7 @@ class HeadComposition {
   void add_row(Table& table, const std::string& label, AttentionHead head, std::size_t i) const {
     const auto n = static_cast<double>(texts_);
     table.add({label, head.layer, head.head, names_[i].first, names_[i].second, means_[i],
-               texts_ > 1 ? std::sqrt(deviations_[i] / (n - 1) / n) : kNan, explained_share(i),
+               texts_ > 1 ? std::sqrt(deviations_[i] / (n - 1) / n) : kNan, explained_variance(i),
                texts_, samples_});
   }
 
@@ -204,15 +203,15 @@ class HeadComposition {
   double shift_ = 0;                // first score, subtracted from all scores to avoid cancellation
   double scores_ = 0;               // sum of shifted scores
   double squares_ = 0;              // sum of squared shifted scores
-  std::vector<double> means_;       // (quantities) mean over texts of the means of texts
-  std::vector<double> deviations_;  // (quantities) centred sums of squares over texts
+  std::vector<double> means_;       // (quantities) mean over texts of the per-text means
+  std::vector<double> deviations_;  // (quantities) sum of squared deviations of per-text means
   std::vector<double> sums_;        // (quantities) over samples
   std::vector<double> products_;    // (quantities) sums of contributions times shifted scores
 };
 
 // Draws a key with probability equal to its attention, or uniformly among the attended keys.
 std::int64_t sample_key(std::span<const float> attention, bool uniform, Random& random) {
-  std::vector<double> sums;  // (keys) of the weights up to each key
+  std::vector<double> sums;  // (keys): cumulative sum of the weights
   for (double sum = 0; const float p : attention)
     sums.push_back(sum += uniform ? (p > 0 ? 1.0 : 0.0) : static_cast<double>(p));
   const auto drawn = std::ranges::upper_bound(sums, random.uniform() * sums.back());
@@ -226,9 +225,9 @@ std::vector<ScorePair> sample_score_pairs(const Model& model, const std::vector<
   Random random(options.seed * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(text));
   std::map<std::int64_t, std::int64_t> times;  // number of draws of each query
   for (std::int64_t i = 0; i < samples; ++i)
-    ++times[static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(ids.size())))];
+    ++times[static_cast<std::int64_t>(random.next_below(static_cast<std::uint64_t>(ids.size())))];
   return choose_pairs(model, ids, options.heads,
-                      project(times, [](const auto& drawn) { return drawn.first; }),
+                      to_vector(times, [](const auto& drawn) { return drawn.first; }),
                       [&](std::int64_t query, std::span<const float> attention) {
                         std::vector<std::int64_t> keys(as_index(times.at(query)));
                         for (auto& key : keys) key = sample_key(attention, options.uniform, random);
@@ -253,7 +252,7 @@ const std::vector<std::string>& ScoreAttribution::k_components(std::size_t pair)
 std::vector<double> ScoreAttribution::matrix(std::size_t pair) const {
   return translate_exceptions([&] {
     if (pair >= state_->pairs.size())
-      bad_input("pair: found {}, expected 0 to {}", pair, state_->pairs.size() - 1);
+      reject("pair: found {}, expected 0 to {}", pair, state_->pairs.size() - 1);
     const auto values = state_->contributions(pair).data;
     return std::vector<double>(values.begin(), values.end());
   });
@@ -295,13 +294,13 @@ Table ScoreAttribution::rotary_table(bool components, std::int64_t top) const {
                        "integer pair, real frequency, real wavelength, real value";
   return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
     const auto& head = state_->head(pair);
-    const auto q = head.scaled_queries(head.q.row_at_position(state_->pairs[pair].query));
-    const auto k = head.rotated_keys(head.k.row_at_position(state_->pairs[pair].key));
+    const auto q = head.scaled_query_components(head.q.row_at_position(state_->pairs[pair].query));
+    const auto k = head.rotated_key_components(head.k.row_at_position(state_->pairs[pair].key));
     const auto add = [&](const Cells& names, const double* query, const double* key) {
       const auto terms = head.split_score_by_rotary_pair(query, key);
       for (std::int64_t p = 0; p < std::ssize(terms); ++p) {
-        const bool rotates = p < head.rotary_pairs();
-        if (!rotates && 2 * head.rotary_pairs() == q.cols) continue;
+        const bool rotates = p < head.rotary_pair_count();
+        if (!rotates && 2 * head.rotary_pair_count() == q.cols) continue;
         const double frequency = rotates ? head.frequency(p) : 0.0;
         auto cells = names;
         cells.insert(cells.end(),
@@ -335,14 +334,14 @@ Table ScoreAttribution::distance_table(bool components, std::int64_t top) const 
 Table ScoreAttribution::effect_table() const {
   return translate_exceptions([&] {
     if (state_->heads.front().v.empty())
-      bad_input("effects were not computed; set AttributionOptions::effect");
-    std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<RemovalEffect>> rows;
+      reject("effects were not computed; set AttributionOptions::effect");
+    std::map<std::pair<const HeadDecomposition*, std::int64_t>, std::vector<AblationEffect>> rows;
     const auto columns = "text side, text component, real attention_without, real output_change";
     return make_pair_table(*state_, columns, [&](Table& table, std::size_t pair) {
       const auto query = state_->pairs[pair].query;
       const auto& head = state_->head(pair);
       auto& effects = rows[{&head, query}];
-      if (effects.empty()) effects = removal_effects(head, query);
+      if (effects.empty()) effects = ablation_effects(head, query);
       for (std::size_t c = 0; c < effects.size(); ++c) {
         const bool of_q = c < head.q.labels.size();
         add_pair_row(
@@ -359,15 +358,15 @@ Composition composition(const Model& model, const std::vector<std::vector<std::i
                         const CompositionOptions& options) {
   return translate_exceptions([&] {
     check_head_list(options.heads, model.config());
-    if (texts.empty()) bad_input("composition: there is no text");
+    if (texts.empty()) reject("composition: there is no text");
     const auto count = std::ssize(texts);
     if (options.samples < count)
-      bad_input("composition: found {} samples for {} texts, expected at least one per text",
-                options.samples, count);
+      reject("composition: found {} samples for {} texts, expected at least one per text",
+             options.samples, count);
     std::vector<HeadComposition> heads(options.heads.size());
     for (std::int64_t i = 0; i < count; ++i) {
       const auto& ids = texts[as_index(i)];
-      if (ids.empty()) bad_input("composition: text {} has no tokens", i);
+      if (ids.empty()) reject("composition: text {} has no tokens", i);
       const auto samples = options.samples / count + (i < options.samples % count ? 1 : 0);
       const auto pairs = sample_score_pairs(model, ids, options, i, samples);
       const auto split =

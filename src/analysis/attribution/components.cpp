@@ -31,7 +31,7 @@ Tensor apply_norm_weight(ConstTensorView matrix, const NormWeights& norm, NormKi
 // Returns x (rows, in) times the transpose of weight (out, in).
 Tensor apply_linear(ConstTensorView x, const WeightMatrix& weight) {
   Tensor y({x.dim(0), weight.out()});
-  linear(x, weight, y);
+  apply_linear(x, weight, y);
   return y;
 }
 
@@ -60,8 +60,8 @@ constexpr char kActivations[] = ".activations";
 
 }  // namespace
 
-HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
-                       std::vector<std::int64_t> chosen)
+HeadProjector::HeadProjector(const Model& whole, AttentionHead own, bool is_query,
+                             std::vector<std::int64_t> chosen)
     : model(whole.config()),
       head(own),
       query(is_query),
@@ -71,7 +71,7 @@ HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
   const auto& layer = whole.weights().layers[as_index(head.layer)];
   const auto& norm = query ? layer.q_norm : layer.k_norm;
   const auto d = model.d_head;
-  const auto linear = rows_of_head(query ? layer.q : layer.k, own_head, d);
+  const auto linear = select_head_rows(query ? layer.q : layer.k, own_head, d);
   const Tensor projection = to_float32(linear.weight);
   matrix = apply_norm_weight(projection, layer.input_norm, model.norm);
   if (!layer.input_norm.bias.empty() || !linear.bias.empty()) {
@@ -86,7 +86,8 @@ HeadReader::HeadReader(const Model& whole, AttentionHead own, bool is_query,
   head_norm.assign(norm.weight.begin() + first, norm.weight.begin() + first + d);
 }
 
-Tensor HeadReader::copy_columns(ConstTensorView x, std::int64_t first, std::int64_t width) const {
+Tensor HeadProjector::copy_columns(ConstTensorView x, std::int64_t first,
+                                   std::int64_t width) const {
   Tensor taken({std::ssize(rows), width});
   float* to = taken.data<float>();
   const auto stride = x.size() / x.dim(0);
@@ -94,17 +95,17 @@ Tensor HeadReader::copy_columns(ConstTensorView x, std::int64_t first, std::int6
   return taken;
 }
 
-void HeadReader::add_bias(Tensor part) {
+void HeadProjector::add_bias(Tensor part) {
   if (!bias.empty()) add_scaled_tensor(part, bias, 1.0f);
   bias = std::move(part);
 }
 
-void HeadReader::add_component(std::string label, Tensor part) {
+void HeadProjector::add_component(std::string label, Tensor part) {
   labels.push_back(std::move(label));
   parts.push_back(std::move(part));
 }
 
-SplitVectors HeadReader::split_vectors() {
+ComponentVectors HeadProjector::compute_component_vectors() {
   if (!bias.empty()) add_component("bias", std::move(bias));
   if (!constant.empty()) add_component(query ? "b_Q" : "b_K", outer_product(input_scale, constant));
   const auto read = std::ssize(labels);
@@ -133,11 +134,12 @@ SplitVectors HeadReader::split_vectors() {
 
 namespace {
 
-// Observer that passes every component (embedding, attention and MLP outputs) to the HeadReaders.
+// Observer that passes every component (embedding, attention, MLP outputs) to each HeadProjector.
 class ComponentCollector : public Observer {
  public:
-  ComponentCollector(const Model& model, std::vector<HeadReader>& readers, ComponentOptions options)
-      : model_(model.config()), weights_(model.weights()), readers_(readers), options_(options) {
+  ComponentCollector(const Model& model, std::vector<HeadProjector>& inputs,
+                     ComponentOptions options)
+      : model_(model.config()), weights_(model.weights()), inputs_(inputs), options_(options) {
     const std::pair<bool, const char*> unsupported[] = {
         {model_.has_recurrence(),
          "{0} has layers with linear attention ({1}), whose outputs are not split, which is "
@@ -158,20 +160,20 @@ class ComponentCollector : public Observer {
          "{} has a shared expert beside the chosen ones; leave experts out"}};
     for (const auto& [found, why] : unsupported)
       if (found)
-        bad_input("score attribution: {}",
-                  fmt::format(fmt::runtime(why), model_.family, mixer_name(model_.mixer.kind)));
+        reject("score attribution: {}",
+               fmt::format(fmt::runtime(why), model_.family, mixer_name(model_.mixer.kind)));
     std::set<std::int64_t> all;
-    for (const auto& reader : readers_) {
-      all.insert(reader.positions.begin(), reader.positions.end());
-      last_layer_ = std::max(last_layer_, reader.head.layer);
+    for (const auto& input : inputs_) {
+      all.insert(input.positions.begin(), input.positions.end());
+      last_layer_ = std::max(last_layer_, input.head.layer);
     }
     rows_.assign(all.begin(), all.end());
-    for (auto& reader : readers_)
-      for (const auto position : reader.positions)
-        reader.rows.push_back(std::ranges::lower_bound(rows_, position) - rows_.begin());
+    for (auto& input : inputs_)
+      for (const auto position : input.positions)
+        input.rows.push_back(std::ranges::lower_bound(rows_, position) - rows_.begin());
   }
 
-  bool wants(HookPoint point) const {
+  bool wants(HookPoint point) const override {
     const auto [stage, layer] = point;
     if (stage == Stage::embed || stage == Stage::pos_embed) return true;
     if (layer < 0) return false;
@@ -181,7 +183,7 @@ class ComponentCollector : public Observer {
         stage == Stage::mlp_post)
       return layer < last_layer_ && splits_experts(layer);
     const bool read = std::ranges::any_of(
-        readers_, [layer = layer](const HeadReader& reader) { return reader.head.layer == layer; });
+        inputs_, [layer = layer](const HeadProjector& input) { return input.head.layer == layer; });
     if (stage == Stage::q || stage == Stage::k) return read && model_.qk_norm;
     if (stage == Stage::v) return read && options_.values;
     return read && (stage == Stage::ln1_scale || stage == Stage::rot_q || stage == Stage::rot_k);
@@ -190,25 +192,25 @@ class ComponentCollector : public Observer {
   bool wants_derived() const override { return true; }
   Selection selection(HookPoint) const override { return {.rows = rows_, .heads = {}}; }
 
-  void see(HookPoint point, ConstTensorView x) {
+  void observe(HookPoint point, ConstTensorView x) override {
     const auto [stage, layer] = point;
-    if (stage == Stage::embed) return add_stream("embed", -1, x);
-    if (stage == Stage::pos_embed) return add_stream("pos_embed", -1, x);
-    if (stage == Stage::z) return add_heads(layer, x);
-    if (stage == Stage::mlp_out) return add_mlp(layer, x);
-    if (stage == Stage::mlp_post) return add_experts(layer, x);
+    if (stage == Stage::embed) return add_residual_term("embed", -1, x);
+    if (stage == Stage::pos_embed) return add_residual_term("pos_embed", -1, x);
+    if (stage == Stage::z) return add_head_outputs(layer, x);
+    if (stage == Stage::mlp_out) return add_mlp_output(layer, x);
+    if (stage == Stage::mlp_post) return add_expert_outputs(layer, x);
     if (stage == Stage::expert_weights) expert_weights_ = copy_tensor(x);
     if (stage == Stage::expert_indices) expert_indices_ = copy_tensor(x);
-    for (auto& reader : readers_) {
-      if (reader.head.layer != layer) continue;
-      if (stage == Stage::ln1_scale) reader.input_scale = reader.copy_columns(x);
-      if (stage == (reader.query ? Stage::q : Stage::k))
-        reader.head_scale =
-            norm_scales(model_.qk_norm_whole ? reader.copy_columns(x) : reader.copy_own_head(x),
-                        NormKind::rms, model_.norm_eps);
-      if (stage == (reader.query ? Stage::rot_q : Stage::rot_k))
-        reader.rotated = reader.copy_own_head(x);
-      if (stage == Stage::v && !reader.query) reader.values = reader.copy_own_head(x);
+    for (auto& input : inputs_) {
+      if (input.head.layer != layer) continue;
+      if (stage == Stage::ln1_scale) input.input_scale = input.copy_columns(x);
+      if (stage == (input.query ? Stage::q : Stage::k))
+        input.head_scale =
+            norm_divisors(model_.qk_norm_whole ? input.copy_columns(x) : input.copy_head_columns(x),
+                          NormKind::rms, model_.norm_eps);
+      if (stage == (input.query ? Stage::rot_q : Stage::rot_k))
+        input.rotated = input.copy_head_columns(x);
+      if (stage == Stage::v && !input.query) input.values = input.copy_head_columns(x);
     }
   }
 
@@ -217,59 +219,60 @@ class ComponentCollector : public Observer {
     return options_.experts && model_.layers[as_index(layer)].experts;
   }
 
-  void add_stream(const std::string& label, std::int64_t layer, ConstTensorView x) {
-    for (auto& reader : readers_)
-      if (reader.head.layer > layer)
-        add_component(reader, label, apply_linear(reader.copy_columns(x), {reader.matrix.view()}));
+  void add_residual_term(const std::string& label, std::int64_t layer, ConstTensorView x) {
+    for (auto& input : inputs_)
+      if (input.head.layer > layer)
+        add_component(input, label, apply_linear(input.copy_columns(x), {input.matrix.view()}));
   }
 
-  void add_heads(std::int64_t layer, ConstTensorView z) {
+  void add_head_outputs(std::int64_t layer, ConstTensorView z) {
     const auto& weights = weights_.layers[as_index(layer)];
     const auto d = model_.d_head;
     QKSCOPE_ASSERT(weights.post_attention_norm.bias.empty());
-    const Tensor all_factors = output_factors(weights, z);
-    for (auto& reader : readers_) {
-      if (reader.head.layer <= layer) continue;
-      const Tensor factors = reader.copy_columns(all_factors);
+    const Tensor all_factors = attention_output_scales(weights, z);
+    for (auto& input : inputs_) {
+      if (input.head.layer <= layer) continue;
+      const Tensor factors = input.copy_columns(all_factors);
       const Tensor behind =
-          apply_norm_weight(reader.matrix, weights.post_attention_norm, model_.norm);
-      // (d_head, n_heads * d_head): maps z of all heads to the query or key of the reader's head.
+          apply_norm_weight(input.matrix, weights.post_attention_norm, model_.norm);
+      // Shape (d_head, n_heads * d_head): maps the outputs z of this layer's heads to their
+      // contributions to the query or key of a later head, before division by norm scales.
       const auto& o = weights.o.weight.values;
       QKSCOPE_ASSERT(o.rank() == 2 && !weights.o.weight.is_mxfp4());
       const auto transposed = strided_view(o, 0, {o.dim(1), o.dim(0)}, {o.stride(1), o.stride(0)});
       const Tensor paths = apply_linear(behind, {transposed, weights.o.weight.scale});
       for (std::int64_t head = 0; head < model_.n_heads; ++head) {
         Tensor part =
-            apply_linear(reader.copy_columns(z, head * d, d),
+            apply_linear(input.copy_columns(z, head * d, d),
                          {strided_view(paths, head * d, {d, d}, {model_.n_heads * d, 1})});
         for (std::int64_t i = 0; i < part.size(); ++i)
           part.data<float>()[i] *= factors.data<float>()[i / d];
-        add_component(reader, fmt::format("L{}H{}", layer, head), std::move(part));
+        add_component(input, fmt::format("L{}H{}", layer, head), std::move(part));
       }
       if (!weights.o.bias.empty())
-        reader.add_bias(
+        input.add_bias(
             outer_product(factors, apply_linear(as_row_view(weights.o.bias), {behind.view()})));
     }
   }
 
-  void add_mlp(std::int64_t layer, ConstTensorView added) {
+  void add_mlp_output(std::int64_t layer, ConstTensorView added) {
     const auto label = fmt::format("{}_mlp_out", layer);
     const auto& weights = weights_.layers[as_index(layer)];
-    // A post-norm rescales the MLP output, so the bias cannot be split off without its scale.
+    // If a post-norm follows, do not split off the bias: the norm has rescaled the biased output.
     if (!options_.biases || weights.down.bias.empty() || !weights.post_mlp_norm.empty())
-      return add_stream(label, layer, added);
+      return add_residual_term(label, layer, added);
     const Tensor bias = outer_product(constant_column(added.dim(0), model_.residual_scale),
                                       as_row_view(weights.down.bias));
     Tensor rest = copy_tensor(added);
     add_scaled_tensor(rest, bias, -1.0f);
-    add_stream(label, layer, rest);
-    for (auto& reader : readers_)
-      if (reader.head.layer > layer)
-        reader.add_bias(apply_linear(reader.copy_columns(bias), {reader.matrix.view()}));
+    add_residual_term(label, layer, rest);
+    for (auto& input : inputs_)
+      if (input.head.layer > layer)
+        input.add_bias(apply_linear(input.copy_columns(bias), {input.matrix.view()}));
   }
 
   // `post`: activations of the chosen experts, shape (rows, experts per token, d_expert).
-  void add_experts(std::int64_t layer, ConstTensorView post) {
+  void add_expert_outputs(std::int64_t layer, ConstTensorView post) {
     const auto& weights = weights_.layers[as_index(layer)];
     QKSCOPE_ASSERT(weights.post_mlp_norm.empty());
     for (auto& weight : std::span(expert_weights_.data<float>(), as_index(expert_weights_.size())))
@@ -284,32 +287,32 @@ class ComponentCollector : public Observer {
         begin = std::clamp<std::int64_t>(begin - by_expert.begin[as_index(expert)], 0,
                                          std::ssize(slots));
       project_experts_down(post, one, weights.experts, expert_weights_, added);
-      add_stream(fmt::format("L{}E{}", layer, expert), layer, added);
+      add_residual_term(fmt::format("L{}E{}", layer, expert), layer, added);
     }
   }
 
-  void add_component(HeadReader& reader, const std::string& label, Tensor part) {
-    if (options_.features == nullptr || !options_.features->has(label))
-      return reader.add_component(label, std::move(part));
+  void add_component(HeadProjector& input, const std::string& label, Tensor part) {
+    if (options_.features == nullptr || !options_.features->has_component(label))
+      return input.add_component(label, std::move(part));
     for (const auto& [number, direction, activations] :
-         options_.features->active_features(label, reader.positions)) {
+         options_.features->active_features(label, input.positions)) {
       Tensor of_feature =
-          outer_product(activations, apply_linear(direction, {reader.matrix.view()}));
+          outer_product(activations, apply_linear(direction, {input.matrix.view()}));
       add_scaled_tensor(part, of_feature, -1.0f);
-      reader.add_component(fmt::format("{}_F{}", label, number), std::move(of_feature));
+      input.add_component(fmt::format("{}_F{}", label, number), std::move(of_feature));
     }
-    reader.add_component(label + "_error", std::move(part));
+    input.add_component(label + "_error", std::move(part));
   }
 
   // Shape (rows, 1). Factor of each attention output row: residual multiplier / post-norm scale.
-  Tensor output_factors(const LayerWeights& layer, ConstTensorView z) const {
+  Tensor attention_output_scales(const LayerWeights& layer, ConstTensorView z) const {
     Tensor factors = constant_column(z.dim(0), model_.residual_scale);
     if (layer.post_attention_norm.empty()) return factors;
     Tensor output({z.dim(0), model_.d_model});
-    linear(z.reshaped({z.dim(0), z.dim(1) * z.dim(2)}), layer.o, output);
+    apply_linear(z.reshaped({z.dim(0), z.dim(1) * z.dim(2)}), layer.o, output);
     for (std::int64_t i = 0; i < output.size(); ++i)
       output.data<float>()[i] *= factors.data<float>()[0];
-    const Tensor scales = norm_scales(output, model_.norm, model_.norm_eps);
+    const Tensor scales = norm_divisors(output, model_.norm, model_.norm_eps);
     for (std::int64_t row = 0; row < factors.size(); ++row)
       factors.data<float>()[row] /= scales.data<float>()[row];
     return factors;
@@ -317,10 +320,10 @@ class ComponentCollector : public Observer {
 
   const ModelConfig& model_;
   const ModelWeights& weights_;
-  std::vector<HeadReader>& readers_;
+  std::vector<HeadProjector>& inputs_;
   ComponentOptions options_;
-  std::vector<std::int64_t> rows_;  // ascending positions of all readers
-  std::int64_t last_layer_ = 0;     // last layer with a reader
+  std::vector<std::int64_t> rows_;  // ascending positions of all inputs
+  std::int64_t last_layer_ = 0;     // last layer with an input
   Tensor expert_weights_;           // (rows, k) of the current layer
   Tensor expert_indices_;           // (rows, k)
 };
@@ -328,10 +331,10 @@ class ComponentCollector : public Observer {
 }  // namespace
 
 void collect_components(const Model& model, const std::vector<std::int32_t>& tokens,
-                        const ComponentOptions& options, std::vector<HeadReader>& readers) {
+                        const ComponentOptions& options, std::vector<HeadProjector>& inputs) {
   Batch batch;
   batch.add(tokens);
-  ComponentCollector collector(model, readers, options);
+  ComponentCollector collector(model, inputs, options);
   model.run(batch, collector);
 }
 
@@ -339,27 +342,27 @@ FeatureFile::FeatureFile(const std::string& path, std::int64_t tokens, std::int6
     : file_(path) {
   for (const auto& [name, entry] : file_.header().tensors) {
     if (!name.ends_with(kDecoder) && !name.ends_with(kActivations))
-      bad_input("{}: found tensor {}, expected names that end with {} or {}", path, name, kDecoder,
-                kActivations);
+      reject("{}: found tensor {}, expected names that end with {} or {}", path, name, kDecoder,
+             kActivations);
     const auto component = name.substr(0, name.rfind('.'));
     const auto directions = read_matrix(component, kDecoder).shape();
     const auto activations = read_matrix(component, kActivations).shape();
     if (directions[1] != d_model)
-      bad_input("{}: {}{} has shape {}, expected [features, {}]: the width of the model", path,
-                component, kDecoder, directions.to_string(), d_model);
+      reject("{}: {}{} has shape {}, expected [features, {}]: the width of the model", path,
+             component, kDecoder, directions.to_string(), d_model);
     if (activations[0] != tokens || activations[1] != directions[0])
-      bad_input("{}: {}{} has shape {}, expected [{}, {}]: tokens of the text, features", path,
-                component, kActivations, activations.to_string(), tokens, directions[0]);
+      reject("{}: {}{} has shape {}, expected [{}, {}]: tokens of the text, features", path,
+             component, kActivations, activations.to_string(), tokens, directions[0]);
     components_[component] = false;
   }
-  if (components_.empty()) bad_input("{}: holds no features", path);
+  if (components_.empty()) reject("{}: holds no features", path);
 }
 
 ConstTensorView FeatureFile::read_matrix(const std::string& component, const char* ending) const {
   const auto found = file_.header().tensors.find(component + ending);
   if (found == file_.header().tensors.end() || found->second.shape.size() != 2 ||
       !is_floating(found->second.dtype))
-    bad_input(
+    reject(
         "{}: there is no matrix of floating-point numbers {}{}; expected COMPONENT{} and "
         "COMPONENT{}",
         file_.path(), component, ending, kDecoder, kActivations);
@@ -388,10 +391,10 @@ std::vector<ActiveFeature> FeatureFile::active_features(const std::string& compo
   return active;
 }
 
-void FeatureFile::check_all_used() const {
+void FeatureFile::check_all_components_used() const {
   for (const auto& [component, used] : components_)
     if (!used)
-      bad_input(
+      reject(
           "{}: '{}' is no component that the chosen heads read; expected names such as embed, L0H3 "
           "or 2_mlp_out of layers before them",
           file_.path(), component);

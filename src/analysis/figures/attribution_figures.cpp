@@ -21,10 +21,10 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
   const ResultFrame& frame = results.frame("distance");
   const ResultFrame& taxonomy = results.frame("taxonomy");
   std::map<HeadOfRun, std::string> classes;
-  for (std::size_t row = 0; row < taxonomy.rows(); ++row)
+  for (std::size_t row = 0; row < taxonomy.row_count(); ++row)
     classes[taxonomy.head_at(row)] = taxonomy.text_column("class")[row];
   AttentionMassByBand masses;
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     const auto found = classes.find(frame.head_at(row));
     const double mass = frame.real_column("mass")[row];
     if (found == classes.end() || std::isnan(mass)) continue;
@@ -40,11 +40,11 @@ AttentionMassByBand attention_mass_by_distance_band(const AnalysisResults& resul
 
 // Returns the CSV of the key channels: `ratio` is the largest magnitude of a channel over the
 // median of its head's channels; `row` counts the heads of all layers from the top of the map.
-Table key_channel_table(const ResultFrame& frame) {
+Table channel_ratio_table(const ResultFrame& frame) {
   const auto& absmax = frame.real_column("absmax");
   std::map<std::pair<bool, HeadOfRun>, std::vector<std::size_t>> heads;
   std::map<HeadOfRun, std::int64_t> map_rows;
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     heads[{frame.text_column("stage")[row] == "post", frame.head_at(row)}].push_back(row);
     map_rows[frame.head_at(row)] = 0;
   }
@@ -54,7 +54,7 @@ Table key_channel_table(const ResultFrame& frame) {
       "integer channel, integer row, real ratio, integer post, integer layer, integer head");
   for (const auto& [key, rows] : heads) {
     const auto& [post, place] = key;
-    const auto ranges = project(rows, [&](std::size_t row) { return absmax[row]; });
+    const auto ranges = to_vector(rows, [&](std::size_t row) { return absmax[row]; });
     const double middle = quantile_of(ranges, 0.5);
     if (!(middle > 0)) continue;
     for (const auto row : rows)
@@ -73,10 +73,10 @@ struct ScoreRows {
 };
 
 // Groups table rows of the first run by (query, key) pair, in order; at most kShownScores pairs.
-std::vector<ScoreRows> rows_by_score(const ResultFrame& frame) {
+std::vector<ScoreRows> group_rows_by_score(const ResultFrame& frame) {
   std::map<std::vector<std::int64_t>, std::size_t> places;
   std::vector<ScoreRows> scores;
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     if (frame.run_indices()[row] != 0) continue;
     std::vector<std::int64_t> key;
     for (const char* name : {"layer", "head", "query", "key"})
@@ -99,9 +99,9 @@ void add_tick(std::string& ticks, const std::string& name, std::int64_t place) {
   ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_literal(name), place);
 }
 
-// Axis of a contribution matrix: the components with the largest sums, then a tick for the "sum".
+// Axis of a contribution matrix: a tick per component, largest sum first, then the tick "sum".
 struct MatrixAxis {
-  std::vector<std::size_t> rows;               // of attribution_components, one per component
+  std::vector<std::size_t> rows;               // of the table, one row per component
   std::map<std::string, std::int64_t> places;  // by component
   std::string ticks;
 
@@ -140,7 +140,7 @@ GraphCoordinates graph_coordinates(const std::string& component) {
   return {-1, component == "embed" ? 0.0 : component == "pos_embed" ? 1.0 : -1.0};
 }
 
-// Returns the three heads and three other components that explain most score variance in any run.
+// Returns the three heads and three other components with the largest variance share in any run.
 std::vector<std::string> top_components(const std::map<std::string, std::vector<double>>& shares) {
   std::vector<std::string> shown;
   for (const bool heads : {true, false}) {
@@ -160,28 +160,28 @@ std::vector<std::string> top_components(const std::map<std::string, std::vector<
 
 }  // namespace
 
-Figure attention_onset(const AnalysisResults& results, const FigureKind&) {
+Figure draw_attention_onset(const AnalysisResults& results, const FigureKind&) {
   const ResultFrame& frame = results.frame("attention");
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
   const auto add = [&](const char* name, std::vector<double> values, LegendEntry look) {
-    series.push_back(table.add_line(name, std::move(values), std::move(look)));
+    series.push_back(table.add_line_series(name, std::move(values), std::move(look)));
   };
   add("induction_largest",
-      project(frame.group_by_run("induction_head"),
-              [](const auto& heads) { return heads.empty() ? kNan : std::ranges::max(heads); }),
+      to_vector(frame.group_by_run("induction_head"),
+                [](const auto& heads) { return heads.empty() ? kNan : std::ranges::max(heads); }),
       {"strongest induction head", style::kKey, style::kDiamond});
   add("sink_rate", mean_by_run(frame.group_by_run("sink_rate_64")),
       {"sinks", style::kNope, style::kSquare});
-  add("position_dominated", mean_by_run(mark_class_members_by_run(results, "position_dominated")),
+  add("position_dominated", mean_by_run(class_membership_by_run(results, "position_dominated")),
       {"position-dominated heads", style::kQuery, style::kCircle});
   return table.draw({},
                     {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
-                      plot_series(series, results.runs().size())}},
+                      line_plot_command(series, results.runs().size())}},
                     {.legend = legend_entries(series)});
 }
 
-Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_distance_by_class(const AnalysisResults& results, const FigureKind& kind) {
   auto masses = attention_mass_by_distance_band(results);
   if (masses.empty()) return {};
   Figure figure;
@@ -198,7 +198,7 @@ Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind)
     plots += fmt::format("{}data using 1:{} with linespoints pt 7 ps 0.35*mark lw 1.4 lc rgb '{}'",
                          plots.empty() ? "plot " : ", \\\n  ", shown.size() + 2, c.colour);
   }
-  if (shown.empty()) return empty_figure("no head has a class");
+  if (shown.empty()) return make_empty_figure("no head has a class");
   std::string ticks;
   for (auto& [width, of_class] : masses) {
     const std::int64_t low = width == 0 ? 0 : std::int64_t{1} << (width - 1);
@@ -209,41 +209,42 @@ Figure distance_by_class(const AnalysisResults& results, const FigureKind& kind)
     if (width % 2 == 0) ticks += fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", low, width);
   }
   const Legend legend(entries, style::kColumn);
-  place_above_legend(figure, legend);
-  figure.script += kind.fill("script", fmt::arg("ticks", ticks), fmt::arg("plots", plots),
-                             fmt::arg("right", static_cast<double>(masses.rbegin()->first) + 0.5));
+  place_plot_above_legend(figure, legend);
+  figure.script += kind.format("script", fmt::arg("ticks", ticks), fmt::arg("plots", plots),
+                               fmt::arg("right", to_double(masses.rbegin()->first) + 0.5));
   return figure;
 }
 
-Figure key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_key_channel_map(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
-  figure.data = key_channel_table(results.frame("key_channels"));
+  figure.data = channel_ratio_table(results.frame("key_channels"));
   for (const std::int64_t post : {0, 1})
     if (std::ranges::count(figure.data.find("post")->integers, post) == 0)
-      return empty_figure(
+      return make_empty_figure(
           fmt::format("the statistics have no keys {} RoPE", post == 1 ? "after" : "before"));
   const auto last = [&](const char* column) {
     return static_cast<double>(std::ranges::max(figure.data.find(column)->integers));
   };
   const PanelGrid grid(grid_options(kind, 2));
-  // The colour scale ends at the 99.9th percentile: outlier channels would darken all others.
+  // The colour scale ends at the 99.9th percentile: outlier channels would darken the whole map.
   const double top = std::max(2.0, quantile_of(figure.data.find("ratio")->reals, 0.999));
   const auto settings =
       gnuplot_palette_command(style::kCividis) +
-      kind.fill("settings", fmt::arg("top", top), fmt::arg("step", nice_tick_step(top, 3)),
-                fmt::arg("text", 1 - 0.08 / grid.width()), fmt::arg("left", 1 - 0.5 / grid.width()),
-                fmt::arg("wide", 0.09 / grid.width()), fmt::arg("right", last("channel") + 0.5),
-                fmt::arg("bottom", last("row") + 0.5));
+      kind.format("settings", fmt::arg("top", top), fmt::arg("step", nice_tick_step(top, 3)),
+                  fmt::arg("text", 1 - 0.08 / grid.width_inches()),
+                  fmt::arg("left", 1 - 0.5 / grid.width_inches()),
+                  fmt::arg("wide", 0.09 / grid.width_inches()),
+                  fmt::arg("right", last("channel") + 0.5), fmt::arg("bottom", last("row") + 0.5));
   grid.draw(figure, settings, [&](std::size_t post) -> PanelGrid::Panel {
-    return {post == 0 ? "before RoPE" : "after RoPE", kind.fill("panel", fmt::arg("post", post))};
+    return {post == 0 ? "before RoPE" : "after RoPE", kind.format("panel", fmt::arg("post", post))};
   });
   return figure;
 }
 
-Figure attribution_matrix(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_attribution_matrix(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& sums = results.frame("attribution_components");
   const ResultFrame& frame = results.frame("attribution");
-  const auto scores = rows_by_score(sums);
+  const auto scores = group_rows_by_score(sums);
   if (scores.empty()) return {};
   const auto q = matrix_axis(sums, scores[0].rows, "q");
   const auto k = matrix_axis(sums, scores[0].rows, "k");
@@ -255,7 +256,7 @@ Figure attribution_matrix(const AnalysisResults& results, const FigureKind& kind
     figure.data.add({x, y, value, query, key});
     largest = std::max(largest, std::fabs(value));
   };
-  const auto kept = rows_by_score(frame);
+  const auto kept = group_rows_by_score(frame);
   for (const auto row : kept.front().rows) {
     const auto& query = frame.text_column("q_component")[row];
     const auto& key = frame.text_column("k_component")[row];
@@ -276,19 +277,20 @@ Figure attribution_matrix(const AnalysisResults& results, const FigureKind& kind
   figure.script =
       margin_commands(0.8, 0.8 + 0.17 * columns, 0.7, figure.height - 0.35) +
       gnuplot_palette_command(style::kAroundZero) +
-      kind.fill("script", fmt::arg("right", columns - 0.5), fmt::arg("bottom", lines - 0.5),
-                fmt::arg("x_ticks", k.ticks), fmt::arg("y_ticks", q.ticks),
-                fmt::arg("largest", largest), fmt::arg("step", nice_tick_step(largest, 2)),
-                fmt::arg("bar", 1 - 0.5 / figure.width), fmt::arg("bar_width", 0.09 / figure.width),
-                fmt::arg("title", gnuplot_literal(shorten_text(scores[0].title, 60))),
-                fmt::arg("cells", plot_heatmap_cells(1, 2, 3)));
-  figure.caption = kind.fill("caption", scores[0].title, kMatrixComponents);
+      kind.format("script", fmt::arg("right", columns - 0.5), fmt::arg("bottom", lines - 0.5),
+                  fmt::arg("x_ticks", k.ticks), fmt::arg("y_ticks", q.ticks),
+                  fmt::arg("largest", largest), fmt::arg("step", nice_tick_step(largest, 2)),
+                  fmt::arg("bar", 1 - 0.5 / figure.width),
+                  fmt::arg("bar_width", 0.09 / figure.width),
+                  fmt::arg("title", gnuplot_literal(shorten_text(scores[0].title, 60))),
+                  fmt::arg("cells", heatmap_plot_clause(1, 2, 3)));
+  figure.caption = kind.format("caption", scores[0].title, kMatrixComponents);
   return figure;
 }
 
-Figure attribution_bars(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_attribution_bars(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("attribution");
-  const auto scores = rows_by_score(frame);
+  const auto scores = group_rows_by_score(frame);
   if (scores.empty()) return {};
   constexpr std::size_t kBars = 8;
   Figure figure;
@@ -308,15 +310,15 @@ Figure attribution_bars(const AnalysisResults& results, const FigureKind& kind) 
   }
   figure.height = 0.55 + 0.13 * static_cast<double>(y);
   figure.script = margin_commands(1.35, style::kColumn - 0.1, 0.45, figure.height - 0.08) + titles +
-                  kind.fill("script", fmt::arg("bottom", static_cast<double>(y) - 0.3),
-                            fmt::arg("ticks", ticks));
-  figure.caption = kind.fill("caption", kBars, scores.size());
+                  kind.format("script", fmt::arg("bottom", static_cast<double>(y) - 0.3),
+                              fmt::arg("ticks", ticks));
+  figure.caption = kind.format("caption", kBars, scores.size());
   return figure;
 }
 
-Figure score_curves(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_score_curves(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame(kind.tables.back());
-  const auto scores = rows_by_score(frame);
+  const auto scores = group_rows_by_score(frame);
   if (scores.empty()) return {};
   const auto x = kind.text("x");
   Figure figure;
@@ -336,12 +338,12 @@ Figure score_curves(const AnalysisResults& results, const FigureKind& kind) {
         "'{}'",
         i == 0 ? "plot " : ", \\\n  ", i, style::kFamilies[i]);
   }
-  place_above_legend(figure, Legend(entries, style::kColumn));
-  figure.script += kind.fill("script", fmt::arg("plots", plots));
+  place_plot_above_legend(figure, Legend(entries, style::kColumn));
+  figure.script += kind.format("script", fmt::arg("plots", plots));
   return figure;
 }
 
-Figure composition_graph(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_composition_graph(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("composition_components");
   const std::vector<LegendEntry> looks = {{"into queries", style::kQuery, style::kCircle},
                                           {"into keys", style::kKey, style::kSquare},
@@ -354,7 +356,7 @@ Figure composition_graph(const AnalysisResults& results, const FigureKind& kind)
   figure.data = empty_table(
       "real x, real y, real dx, real dy, real explained, integer key_side, text component, text "
       "head");
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     if (frame.run_indices()[row] != results.runs().size() - 1) continue;
     const auto layer = static_cast<double>(frame.integer_column("layer")[row]);
     const auto head = static_cast<double>(frame.integer_column("head")[row]);
@@ -363,39 +365,40 @@ Figure composition_graph(const AnalysisResults& results, const FigureKind& kind)
     const auto from = graph_coordinates(component);
     layers = std::max(layers, layer);
     heads = std::max(heads, head);
-    marks.insert(kind.fill("head", fmt::arg("x", layer), fmt::arg("y", head)));
+    marks.insert(kind.format("head", fmt::arg("x", layer), fmt::arg("y", head)));
     if (!(std::fabs(share) >= 0.03)) continue;
     heads = std::max(heads, from.y);
     const bool of_key = frame.text_column("side")[row] == "k";
     const auto& look = looks[of_key ? 1 : 0];
     const double size = std::min(std::fabs(share), 1.0);
-    edges += kind.fill("edge", fmt::arg("from_x", from.x), fmt::arg("from_y", from.y),
-                       fmt::arg("x", layer), fmt::arg("y", head),
-                       fmt::arg("width", 0.3 + 2.5 * size), fmt::arg("size", 0.3 + size),
-                       fmt::arg("name", gnuplot_literal(size >= 0.1 ? component : "")),
-                       fmt::arg("colour", look.colour), fmt::arg("point", look.point_type));
+    edges += kind.format("edge", fmt::arg("from_x", from.x), fmt::arg("from_y", from.y),
+                         fmt::arg("x", layer), fmt::arg("y", head),
+                         fmt::arg("width", 0.3 + 2.5 * size), fmt::arg("size", 0.3 + size),
+                         fmt::arg("name", gnuplot_literal(size >= 0.1 ? component : "")),
+                         fmt::arg("colour", look.colour), fmt::arg("point", look.point_type));
     figure.data.add({from.x, from.y, layer - from.x, head - from.y, share, std::int64_t{of_key},
                      component, fmt::format("{}.{}", layer, head)});
   }
   for (const auto& mark : marks) edges += mark;
   const Legend legend(looks, style::kPage / 1.4);
   figure.width = style::kPage / 1.4;
-  figure.height = style::kHeight * 1.2 + legend.height();
+  figure.height = style::kHeight * 1.2 + legend.height_inches();
   figure.script =
-      margin_commands(0.55, figure.width - 0.15, 0.45 + legend.height(), figure.height - 0.15) +
+      margin_commands(0.55, figure.width - 0.15, 0.45 + legend.height_inches(),
+                      figure.height - 0.15) +
       legend.label_commands() + edges +
-      kind.fill("script", fmt::arg("right", layers + 0.5), fmt::arg("top", heads + 0.9));
+      kind.format("script", fmt::arg("right", layers + 0.5), fmt::arg("top", heads + 0.9));
   return figure;
 }
 
-Figure composition_over_runs(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_composition_over_runs(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("composition_components");
   const auto runs = results.runs().size();
   const auto layer = frame.integer_column("layer").front();
   const auto head = frame.integer_column("head").front();
   // Variance of the first head's scores explained by each key component, per run.
   std::map<std::string, std::vector<double>> shares;
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     if (frame.text_column("side")[row] == "k" && frame.integer_column("layer")[row] == layer &&
         frame.integer_column("head")[row] == head) {
       auto& values = shares[frame.text_column("component")[row]];
@@ -406,12 +409,12 @@ Figure composition_over_runs(const AnalysisResults& results, const FigureKind& k
   std::vector<PlotSeries> series;
   for (const auto& component : top_components(shares)) {
     const auto look = family_legend_entry(series.size(), escape_markup(component));
-    series.push_back(table.add_line(component, shares[component], look));
+    series.push_back(table.add_line_series(component, shares[component], look));
   }
   Figure figure;
-  figure.caption = kind.fill("caption", layer, head);
+  figure.caption = kind.format("caption", layer, head);
   return table.draw(std::move(figure),
-                    {{"explained variance", "set yrange [*:*]\n", plot_series(series, runs)}},
+                    {{"explained variance", "set yrange [*:*]\n", line_plot_command(series, runs)}},
                     {.legend = legend_entries(series)});
 }
 

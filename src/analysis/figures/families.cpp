@@ -1,4 +1,4 @@
-// Figures that compare model families, and benchmark scores with the drop in plasticity.
+// Figures that compare model families, and plots of benchmark scores against the plasticity drop.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +44,7 @@ std::vector<ModelFamilyHeads> group_runs_by_family(const AnalysisResults& result
   const ResultFrame& rotated = results.frame("rotated");
   const auto& bias = rotated.real_column("bias_strength");
   const auto& separation = rotated.real_column("separation_strength");
-  for (std::size_t row = 0; row < rotated.rows(); ++row)
+  for (std::size_t row = 0; row < rotated.row_count(); ++row)
     if (!std::isnan(bias[row]) && !std::isnan(separation[row]))
       families[of_run[rotated.run_indices()[row]]].add(row, bias[row], separation[row]);
   std::erase_if(families, [](const ModelFamilyHeads& family) { return family.rows.empty(); });
@@ -58,9 +58,9 @@ ModelFamilyHeads join_families(const std::vector<ModelFamilyHeads>& families) {
   return all;
 }
 
-// Labels the five heads in the axis range that are farthest from the medians; "" for all others.
-std::vector<std::string> family_head_names(const AnalysisResults& results,
-                                           const ModelFamilyHeads& points) {
+// Returns the label of each head: a name for up to five outliers within the axis range, else "".
+std::vector<std::string> outlier_head_labels(const AnalysisResults& results,
+                                             const ModelFamilyHeads& points) {
   const ResultFrame& rotated = results.frame("rotated");
   const double low = quantile_of(points.bias, 0.005);
   const double high = quantile_of(points.bias, 0.995);
@@ -78,14 +78,14 @@ std::vector<std::string> family_head_names(const AnalysisResults& results,
 }
 
 // Returns the CSV with one row per head, and a legend that shows the correlation in each family.
-std::pair<Table, std::vector<LegendEntry>> family_table(
+std::pair<Table, std::vector<LegendEntry>> family_scatter_table(
     const AnalysisResults& results, const std::vector<ModelFamilyHeads>& families,
     const ModelFamilyHeads& points) {
   Table table = empty_table(
       "integer family_index, real separation_strength, real bias_strength, real r_family, integer "
       "layer, integer head, text name, text family, text model");
   std::vector<LegendEntry> legend;
-  const auto names = family_head_names(results, points);
+  const auto names = outlier_head_labels(results, points);
   const ResultFrame& rotated = results.frame("rotated");
   const auto& layers = rotated.integer_column("layer");
   std::size_t place = 0;
@@ -111,7 +111,7 @@ struct BenchmarkScores {
   std::map<std::size_t, double> of_run;
 };
 
-// Reads the benchmark scores of runs with a plasticity drop. Skips benchmarks with < kMinRuns runs.
+// Reads the benchmark scores of the runs; drops benchmarks with scores of fewer than kMinRuns runs.
 std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& results,
                                                    const std::string& path,
                                                    const std::vector<double>& drops) {
@@ -132,7 +132,7 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
   std::vector<BenchmarkScores> sets;
   std::map<std::string, std::size_t> places;
   for (std::size_t row = 0; row < values.size(); ++row) {
-    const auto found_run = std::ranges::find_if(results.runs(), [&](const ResultRun& run) {
+    const auto found_run = std::ranges::find_if(results.runs(), [&](const RunInfo& run) {
       return std::ranges::any_of(std::array{"model_in_study", "model"}, [&](const char* column) {
         const auto name = text(column, row);
         return is_same_model(name, run.label) || is_same_model(name, run.title);
@@ -153,8 +153,8 @@ std::vector<BenchmarkScores> read_benchmark_scores(const AnalysisResults& result
 }
 
 // Formats the correlation and its 95 % confidence interval (Fisher z-transformation).
-std::string score_title(const BenchmarkScores& set, double r) {
-  const auto title = fmt::format("{}: r = {:.2f}", set.name, r);
+std::string benchmark_title(const BenchmarkScores& set, double r) {
+  auto title = fmt::format("{}: r = {:.2f}", set.name, r);
   if (set.of_run.size() < 4 || !(std::fabs(r) < 1)) return title;
   const double half = 1.96 / std::sqrt(static_cast<double>(set.of_run.size()) - 3);
   return title + fmt::format(" ({:.2f} to {:.2f})", std::tanh(std::atanh(r) - half),
@@ -162,23 +162,24 @@ std::string score_title(const BenchmarkScores& set, double r) {
 }
 
 // Points of benchmark scatter plots: one row per run and panel.
-struct ScorePoints {
+struct BenchmarkPoints {
   Table table;
   std::vector<std::string> titles;    // one per panel
   std::vector<std::string> families;  // indexed by the column family_index
   bool bars = false;
 };
 
-ScorePoints score_points(const AnalysisResults& results, const std::vector<BenchmarkScores>& sets,
-                         const std::vector<double>& drops) {
-  ScorePoints points;
+BenchmarkPoints benchmark_points(const AnalysisResults& results,
+                                 const std::vector<BenchmarkScores>& sets,
+                                 const std::vector<double>& drops) {
+  BenchmarkPoints points;
   points.table = empty_table(
       "integer panel, real ap_drop, real score, real ap_drop_low, real ap_drop_high, integer "
       "family_index, real r, text label, text model, text score_of");
   for (const auto& set : sets) {
     const double r =
-        pearson_r(project(set.of_run, [&](const auto& entry) { return drops[entry.first]; }),
-                  project(set.of_run, [](const auto& entry) { return entry.second; }));
+        pearson_r(to_vector(set.of_run, [&](const auto& entry) { return drops[entry.first]; }),
+                  to_vector(set.of_run, [](const auto& entry) { return entry.second; }));
     for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
       const auto interval = results.confidence_interval(run, "ap_drop");
@@ -191,16 +192,16 @@ ScorePoints score_points(const AnalysisResults& results, const std::vector<Bench
                         replace_control_characters(who.label),
                         replace_control_characters(set.name)});
     }
-    points.titles.push_back(score_title(set, r));
+    points.titles.push_back(benchmark_title(set, r));
   }
   return points;
 }
 
 }  // namespace
 
-Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = group_runs_by_family(results);
-  if (families.size() < 2) return empty_figure(families.empty() ? "" : kOneFamily);
+  if (families.size() < 2) return make_empty_figure(families.empty() ? "" : kOneFamily);
   const auto all = join_families(families).bias;
   HistogramBins bins{quantile_of(all, 0.01), quantile_of(all, 0.99), kFamilyBins};
   if (!(bins.high > bins.low)) bins.high = bins.low + 1;
@@ -210,20 +211,20 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
       empty_table("integer panel, real low, real high, real fraction, integer heads, text family");
   double tallest = 0;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto counts = bins.count_values(families[i].bias);
+    const auto counts = bins.count_per_bin(families[i].bias);
     for (int bin = 0; bin < kFamilyBins; ++bin) {
       const auto count = counts[static_cast<std::size_t>(bin)];
       const double fraction =
           static_cast<double>(count) / static_cast<double>(families[i].rows.size());
       tallest = std::max(tallest, fraction);
-      figure.data.add({as_integer_cell(i), bins.edge(bin), bins.edge(bin + 1), fraction, count,
-                       replace_control_characters(families[i].name)});
+      figure.data.add({as_integer_cell(i), bins.lower_edge(bin), bins.lower_edge(bin + 1), fraction,
+                       count, replace_control_characters(families[i].name)});
     }
   }
   auto options = grid_options(kind, families.size());
   options.x_label = fmt::format(fmt::runtime(options.x_label), unit.text);
   const PanelGrid grid(options);
-  const auto settings = kind.fill(
+  const auto settings = kind.format(
       "settings", fmt::arg("low", bins.low * unit.scale), fmt::arg("high", bins.high * unit.scale),
       fmt::arg("x_step", nice_tick_step((bins.high - bins.low) * unit.scale, 4)),
       fmt::arg("top", 1.08 * tallest), fmt::arg("y_step", nice_tick_step(tallest, 3)));
@@ -232,18 +233,18 @@ Figure bias_histogram(const AnalysisResults& results, const FigureKind& kind) {
     const auto positive = std::ranges::count_if(bias, [](double x) { return x > 0; });
     const double share = static_cast<double>(positive) / static_cast<double>(bias.size());
     return {fmt::format("{}: {:.0f} % positive", families[i].name, 100 * share),
-            kind.fill("panel", fmt::arg("panel", i), fmt::arg("mean", mean_of(bias) * unit.scale),
-                      fmt::arg("scale", unit.scale),
-                      fmt::arg("colour", family_legend_entry(i, "").colour))};
+            kind.format("panel", fmt::arg("panel", i), fmt::arg("mean", mean_of(bias) * unit.scale),
+                        fmt::arg("scale", unit.scale),
+                        fmt::arg("colour", family_legend_entry(i, "").colour))};
   });
   return figure;
 }
 
-Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_family_scatter(const AnalysisResults& results, const FigureKind& kind) {
   const auto families = group_runs_by_family(results);
-  if (families.size() < 2) return empty_figure(families.empty() ? "" : kOneFamily);
+  if (families.size() < 2) return make_empty_figure(families.empty() ? "" : kOneFamily);
   const ModelFamilyHeads points = join_families(families);
-  auto [table, entries] = family_table(results, families, points);
+  auto [table, entries] = family_scatter_table(results, families, points);
   const auto unit = choose_axis_unit({points.bias}, "per token");
   // Clip the axis at the 0.5th and 99.5th percentile: outliers would compress all other heads.
   const double low = quantile_of(points.bias, 0.005) * unit.scale;
@@ -252,50 +253,52 @@ Figure family_scatter(const AnalysisResults& results, const FigureKind& kind) {
   const Legend legend(entries, style::kColumn);
   Figure figure;
   figure.data = std::move(table);
-  figure.height = 0.4 + 2.0 + legend.height() + 0.06;
+  figure.height = 0.4 + 2.0 + legend.height_inches() + 0.06;
   figure.script =
-      margin_commands(0.52, style::kColumn - 0.08, 0.36 + legend.height(), figure.height - 0.06) +
+      margin_commands(0.52, style::kColumn - 0.08, 0.36 + legend.height_inches(),
+                      figure.height - 0.06) +
       legend.label_commands() +
-      kind.fill("script", fmt::arg("low", low - margin), fmt::arg("high", high + margin),
-                fmt::arg("below", 0.1 + legend.height()), fmt::arg("unit", unit.text));
+      kind.format("script", fmt::arg("low", low - margin), fmt::arg("high", high + margin),
+                  fmt::arg("below", 0.1 + legend.height_inches()), fmt::arg("unit", unit.text));
   for (std::size_t i = 0; i < families.size(); ++i)
-    figure.script += kind.fill("points", fmt::arg("family", i), fmt::arg("scale", unit.scale),
-                               fmt::arg("point", entries[i].point_type),
-                               fmt::arg("colour", entries[i].colour.substr(1)));
-  figure.script += kind.fill("names", fmt::arg("scale", unit.scale));
-  figure.caption = kind.fill("caption", pearson_r(points.separation, points.bias));
+    figure.script += kind.format("points", fmt::arg("family", i), fmt::arg("scale", unit.scale),
+                                 fmt::arg("point", entries[i].point_type),
+                                 fmt::arg("colour", entries[i].colour.substr(1)));
+  figure.script += kind.format("names", fmt::arg("scale", unit.scale));
+  figure.caption = kind.format("caption", pearson_r(points.separation, points.bias));
   return figure;
 }
 
-Figure ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_ap_drop_vs_score(const AnalysisResults& results, const FigureKind& kind) {
   const auto& path = results.draw_options().scores;
-  if (path.empty()) return empty_figure("it needs scores: --scores FILE.csv");
+  if (path.empty()) return make_empty_figure("it needs scores: --scores FILE.csv");
   const ResultFrame& metrics = results.frame("head_metrics");
   const auto drops = mean_by_run(metrics.group_by_run("ap_drop"));
   const auto sets = read_benchmark_scores(results, path, drops);
   if (sets.empty())
-    return empty_figure(fmt::format("{} has no score of {} or more of these runs", path, kMinRuns));
-  ScorePoints points = score_points(results, sets, drops);
+    return make_empty_figure(
+        fmt::format("{} has no score of {} or more of these runs", path, kMinRuns));
+  BenchmarkPoints points = benchmark_points(results, sets, drops);
   std::vector<LegendEntry> legend;
   for (const auto& family : points.families)
     legend.push_back(family_legend_entry(legend.size(), escape_markup(family)));
   const PanelGrid grid(grid_options(kind, sets.size()));
   Figure figure;
-  grid.draw(
-      figure,
-      grid.legend(legend) + "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n",
-      [&](std::size_t panel) -> PanelGrid::Panel {
-        std::string plot = "plot \\\n";
-        if (points.bars) plot += kind.fill("bars", fmt::arg("panel", panel));
-        for (std::size_t i = 0; i < legend.size(); ++i)
-          plot += kind.fill("points", fmt::arg("panel", panel), fmt::arg("family", i),
-                            fmt::arg("point", legend[i].point_type),
-                            fmt::arg("colour", legend[i].colour));
-        return {points.titles[panel], plot + kind.fill("names", fmt::arg("panel", panel))};
-      });
+  grid.draw(figure,
+            grid.legend_commands(legend) +
+                "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n",
+            [&](std::size_t panel) -> PanelGrid::Panel {
+              std::string plot = "plot \\\n";
+              if (points.bars) plot += kind.format("bars", fmt::arg("panel", panel));
+              for (std::size_t i = 0; i < legend.size(); ++i)
+                plot += kind.format("points", fmt::arg("panel", panel), fmt::arg("family", i),
+                                    fmt::arg("point", legend[i].point_type),
+                                    fmt::arg("colour", legend[i].colour));
+              return {points.titles[panel], plot + kind.format("names", fmt::arg("panel", panel))};
+            });
   figure.caption =
-      kind.fill("caption", replace_control_characters(path.substr(path.rfind('/') + 1)),
-                points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
+      kind.format("caption", replace_control_characters(path.substr(path.rfind('/') + 1)),
+                  points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
   figure.data = std::move(points.table);
   return figure;
 }

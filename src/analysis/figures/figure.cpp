@@ -33,12 +33,12 @@ double legend_entry_width(const LegendEntry& entry) {
   for (const std::string mark : {"{/:Italic ", "{", "}", "_", "^"})
     for (auto at = plain.find(mark); at != std::string::npos; at = plain.find(mark))
       plain.erase(at, mark.size());
-  return 0.26 + text_width(plain, style::kSmall);
+  return 0.26 + text_width_inches(plain, style::kSmall);
 }
 
 // `defaults`: YAML keys shared by all figures that use the same drawing function.
 FigureKind figure_kind(const std::string& name, const Json& defaults, const Json& own_keys) {
-#define NAMED(function) {#function, function},
+#define NAMED(name) {#name, draw_##name},
   static const std::map<std::string, FigureDrawer*> kDrawers = {QKSCOPE_DRAWING_FUNCTIONS(NAMED)};
 #undef NAMED
   const auto draw = own_keys.value("draw", name);
@@ -61,12 +61,12 @@ void add_geometry_heatmaps(const Json& defaults, std::vector<FigureKind>& kinds)
                                  {"column", column.name},
                                  {"label", words},
                                  {"scale", column.scale},
-                                 {"question", column.question}}));
+                                 {"question", column.group}}));
   }
 }
 
 // Runs the gnuplot that is installed with the package or, if there is none, the one on the PATH.
-ChildResult execute_gnuplot(std::vector<std::string> arguments, const std::string& folder = "") {
+ProcessResult spawn_gnuplot(std::vector<std::string> arguments, const std::string& folder = "") {
   std::string program = "gnuplot";
   for (const auto& helpers : helper_program_folders())
     if (::access((helpers + "/gnuplot").c_str(), X_OK) == 0) {
@@ -74,9 +74,9 @@ ChildResult execute_gnuplot(std::vector<std::string> arguments, const std::strin
       break;
     }
   arguments.insert(arguments.begin(), program);
-  auto result = run_child(arguments, folder);
+  auto result = run_process(arguments, folder);
   if (!result.found)
-    failure(
+    throw_failure(
         "gnuplot is not installed (no 'gnuplot' on the PATH), and it draws the figures; on Debian "
         "and Ubuntu: apt-get install gnuplot-nox fonts-liberation");
   return result;
@@ -144,7 +144,7 @@ std::string token_tick_commands(const char* axis, double step, bool thousands) {
                      thousands ? "%.0s%c" : "%.0f");
 }
 
-double text_width(std::string_view text, double points) {
+double text_width_inches(std::string_view text, double points) {
   return static_cast<double>(utf8::count_characters(text)) * points * 0.56 / 72;
 }
 
@@ -162,14 +162,14 @@ std::string margin_commands(double left, double right, double bottom, double top
       left, right, bottom, top);
 }
 
-std::string plot_heatmap_cells(int x, int y, int value) {
+std::string heatmap_plot_clause(int x, int y, int value) {
   return fmt::format(
       "  data using {0}:{1}:(${0} - 0.5):(${0} + 0.5):(${1} - 0.5):(${1} + 0.5):{2} with "
       "boxxyerror fillstyle solid noborder linecolor palette",
       x, y, value);
 }
 
-std::vector<LegendEntry> rope_nope_legend() {
+std::vector<LegendEntry> rope_nope_legend_entries() {
   return {{"RoPE layers", style::kRope, style::kCircle},
           {"NoPE layers", style::kNope, style::kDiamond}};
 }
@@ -189,7 +189,7 @@ Legend::Legend(const std::vector<LegendEntry>& entries, double figure_width)
   }
 }
 
-double Legend::height() const {
+double Legend::height_inches() const {
   return rows_.empty() ? 0 : 0.08 + kLegendRow * static_cast<double>(rows_.size());
 }
 
@@ -209,11 +209,11 @@ std::string Legend::label_commands(double bottom) const {
   return text;
 }
 
-void place_above_legend(Figure& figure, const Legend& legend) {
-  figure.height = style::kHeight + legend.height();
-  figure.script =
-      margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1) +
-      legend.label_commands();
+void place_plot_above_legend(Figure& figure, const Legend& legend) {
+  figure.height = style::kHeight + legend.height_inches();
+  figure.script = margin_commands(0.55, style::kColumn - 0.1, 0.45 + legend.height_inches(),
+                                  figure.height - 0.1) +
+                  legend.label_commands();
 }
 
 PanelGrid::PanelGridOptions grid_options(const FigureKind& kind, std::size_t count) {
@@ -241,9 +241,9 @@ PanelGrid::PanelGrid(PanelGridOptions options)
   height_ = bottom_ + options_.top + rows_ * panel_width_ * options_.aspect + gap_y_ * (rows_ - 1);
 }
 
-std::string PanelGrid::legend(const std::vector<LegendEntry>& entries) const {
+std::string PanelGrid::legend_commands(const std::vector<LegendEntry>& entries) const {
   const Legend legend(entries, width_);
-  return legend.label_commands(height_ - legend.height());
+  return legend.label_commands(height_ - legend.height_inches());
 }
 
 void PanelGrid::draw(Figure& figure, const std::string& settings,
@@ -278,11 +278,11 @@ void PanelGrid::draw(Figure& figure, const std::string& settings,
   figure.script += "unset multiplot\n";
 }
 
-HoverCell PanelGrid::panel_hover_cell(std::size_t i) const {
-  const int place = static_cast<int>(i);
+TooltipArea PanelGrid::panel_tooltip_area(std::size_t i) const {
+  const int place = static_cast<int>(i), row = place / columns_;
   const double left = options_.left + (place % columns_) * (panel_width_ + gap_x_);
   const double tall = panel_width_ * options_.aspect;
-  const double top = options_.top + (place / columns_) * (tall + gap_y_);
+  const double top = options_.top + row * (tall + gap_y_);
   return {left / width_, top / height_, (left + panel_width_) / width_, (top + tall) / height_, ""};
 }
 
@@ -304,8 +304,9 @@ const std::vector<FigureKind>& figure_kinds() {
 }
 
 void require_gnuplot() {
-  const int status = execute_gnuplot({"--version"}).status;
-  if (status != 0) failure("'gnuplot --version' ends with status {}; is it installed?", status);
+  const int status = spawn_gnuplot({"--version"}).status;
+  if (status != 0)
+    throw_failure("'gnuplot --version' ends with status {}; is it installed?", status);
 }
 
 std::string gnuplot_script(const Figure& figure, const std::vector<std::string>& formats) {
@@ -319,8 +320,8 @@ std::string gnuplot_script(const Figure& figure, const std::vector<std::string>&
 
 void run_gnuplot(const std::string& folder, const std::string& name) {
   // --default-settings ignores the user's start-up files, which could change the figures.
-  const auto result = execute_gnuplot({"--default-settings", name + ".gp"}, folder);
-  if (result.status != 0) failure("gnuplot could not draw {}:\n{}", name, result.err);
+  const auto result = spawn_gnuplot({"--default-settings", name + ".gp"}, folder);
+  if (result.status != 0) throw_failure("gnuplot could not draw {}:\n{}", name, result.err);
   if (!result.err.empty()) log::debug("gnuplot on {}:\n{}", name, result.err);
 }
 

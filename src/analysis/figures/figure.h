@@ -60,7 +60,7 @@ inline constexpr char kQueryLate[] = "#08306B";
 inline constexpr char kKeyEarly[] = "#FBC4B4";
 inline constexpr char kKeyLate[] = "#7F0A0A";
 
-// Colour scales of heat maps, from low to high at even steps.
+// Colour scales of heat maps: evenly spaced colours, from low to high values.
 inline constexpr const char* kBlues[] = {"#F4F8FC", "#9CC3E0", "#3B82BD", "#08306B"};
 inline constexpr const char* kReds[] = {"#FDF5F2", "#F6B09A", "#DC5A42", "#7F0A0A"};
 inline constexpr const char* kGreens[] = {"#F4FAF7", "#93D2BC", "#2E9E7D", "#00402E"};
@@ -85,7 +85,7 @@ class AnalysisResults;
 
 // A rectangle of a picture that shows a tooltip in the report. Edges are fractions of the picture's
 // width and height, measured from the left and from the top.
-struct HoverCell {
+struct TooltipArea {
   double left = 0;
   double top = 0;
   double right = 0;
@@ -101,16 +101,16 @@ struct Figure {
   std::string caption;            // what the figure shows and how it was computed, in sentences
   double width = style::kColumn;  // inches
   double height = style::kHeight;
-  Table data;            // NAME.csv: numeric columns first, then text columns
-  std::string script;    // gnuplot commands; the gnuplot variable `data` is the CSV's file name
-  std::string question;  // GeometryQuestion that the figure answers; "" for other figures
-  std::string missing;   // why the figure cannot be drawn; empty if it can
-  std::vector<HoverCell> hover;
+  Table data;                // NAME.csv: numeric columns first, then text columns
+  std::string script;        // gnuplot commands; the gnuplot variable `data` is the CSV's file name
+  std::string column_group;  // name of the GeometryColumnGroup that the figure shows, or ""
+  std::string missing;       // why the figure cannot be drawn; empty if it can
+  std::vector<TooltipArea> hover;
 };
 
-// Returns a figure without content, with the reason why it cannot be drawn. make_figure() sets the
-// reason for figures without rows in `data`.
-inline Figure empty_figure(std::string why) {
+// Returns an empty figure. `why`: the reason why it cannot be drawn; if "", make_figure() sets a
+// reason, as for every figure without rows in `data`.
+inline Figure make_empty_figure(std::string why) {
   Figure figure;
   figure.missing = std::move(why);
   return figure;
@@ -132,10 +132,10 @@ struct FigureKind {
   // Returns the value of a key in the figure's YAML entry, or "" if the key is missing.
   std::string text(const char* key) const { return keys.value(key, ""); }
   // Returns the value of a YAML key with its placeholders replaced: {} by `arguments` in order,
-  // {name} by fmt::arg("name", value) or a style constant. Colours {rope} to {key_late} lack the
-  // '#'.
+  // {name} by fmt::arg("name", value) or a style constant. The colours of layer kinds ({rope}) and
+  // of gradients ({query_early}) are inserted without their leading '#'.
   template <typename... Arguments>
-  std::string fill(const char* key, const Arguments&... arguments) const {
+  std::string format(const char* key, const Arguments&... arguments) const {
     return fmt::format(fmt::runtime(text(key)), arguments..., fmt::arg("label", style::kLabel),
                        fmt::arg("small", style::kSmall), fmt::arg("tiny", style::kTiny),
                        fmt::arg("note", style::kNote), fmt::arg("query", style::kQuery),
@@ -153,7 +153,7 @@ struct FigureKind {
 // All figures, in the order of the report.
 const std::vector<FigureKind>& figure_kinds();
 
-// Drawing functions, which figures.yaml refers to by name. X is a macro that is applied to each.
+// X macro: X(NAME) for each drawing function draw_NAME, to which figures.yaml refers by NAME.
 // clang-format off
 #define QKSCOPE_DRAWING_FUNCTIONS(X) \
   X(ap_drop_vs_score) X(attention_onset) X(attribution_bars) X(attribution_matrix) \
@@ -164,18 +164,19 @@ const std::vector<FigureKind>& figure_kinds();
   X(nope_vs_rope) X(pc_roles) X(plasticity_heatmap) X(plasticity_profile) X(rq_rk_scatter) \
   X(score_curves) X(taxonomy_evolution) X(trajectory) X(variance_decomposition)
 // clang-format on
-#define DECLARE(function) FigureDrawer function;
+#define DECLARE(name) FigureDrawer draw_##name;
 QKSCOPE_DRAWING_FUNCTIONS(DECLARE)
 #undef DECLARE
 
-// If gnuplot cannot be run, throws a failure error that names the package to install.
+// If gnuplot cannot be run, throws an Error of kind failure that names the package to install.
 void require_gnuplot();
 
 // Returns the content of NAME.gp: size, terminals, style and the commands of the figure. The script
 // writes NAME.FORMAT for each of `formats` (svg, png, pdf) into the current folder.
 std::string gnuplot_script(const Figure& figure, const std::vector<std::string>& formats);
 
-// Runs `gnuplot NAME.gp` in `folder`. Throws a failure error with gnuplot's message if it fails.
+// Runs `gnuplot NAME.gp` in `folder`. Throws an Error of kind failure with gnuplot's message if it
+// fails.
 void run_gnuplot(const std::string& folder, const std::string& name);
 
 // Returns a gnuplot string literal: markup is escaped, control characters become spaces.
@@ -197,11 +198,10 @@ double nice_tick_step(double range, int wanted);
 double integer_tick_step(double range, int wanted);
 // Returns gnuplot's `set xtics` for axis "x". If `thousands` is set, 50000 is labelled 50k.
 std::string token_tick_commands(const char* axis, double step, bool thousands);
-// Returns true if tick labels with this step can be written in thousands ("50k").
 bool is_multiple_of_thousand(double step);
 
 // Returns the estimated width in inches of a line of text at this font size in points.
-double text_width(std::string_view text, double points);
+double text_width_inches(std::string_view text, double points);
 
 // Returns the gnuplot command `set palette` for equally spaced colours.
 std::string gnuplot_palette_command(std::span<const char* const> colours);
@@ -210,7 +210,7 @@ std::string gnuplot_palette_command(std::span<const char* const> colours);
 std::string margin_commands(double left, double right, double bottom, double top);
 
 // Plots unit squares centred at columns `x` and `y` of the CSV, coloured by the column `value`.
-std::string plot_heatmap_cells(int x, int y, int value);
+std::string heatmap_plot_clause(int x, int y, int value);
 
 struct LegendEntry {
   std::string title;  // gnuplot markup
@@ -218,8 +218,7 @@ struct LegendEntry {
   int point_type;
 };
 
-// Returns the legend entries of heads in RoPE layers and in NoPE layers.
-std::vector<LegendEntry> rope_nope_legend();
+std::vector<LegendEntry> rope_nope_legend_entries();
 // Returns the legend entry of a model family. `index` determines its colour and marker.
 LegendEntry family_legend_entry(std::size_t index, const std::string& title);
 
@@ -227,7 +226,7 @@ LegendEntry family_legend_entry(std::size_t index, const std::string& title);
 class Legend {
  public:
   Legend(const std::vector<LegendEntry>& entries, double figure_width);
-  double height() const;  // inches; 0 without entries
+  double height_inches() const;  // 0 without entries
   // Returns gnuplot labels for the legend, `bottom` inches above the lower edge of the figure.
   std::string label_commands(double bottom = 0) const;
 
@@ -241,7 +240,7 @@ class Legend {
 };
 
 // Sets the height and begins the script of a figure with a plot above a legend.
-void place_above_legend(Figure& figure, const Legend& legend);
+void place_plot_above_legend(Figure& figure, const Legend& legend);
 
 // A grid of panels that share the labels of their axes.
 class PanelGrid {
@@ -267,16 +266,16 @@ class PanelGrid {
 
   explicit PanelGrid(PanelGridOptions options);
 
-  double width() const { return width_; }  // of the figure, in inches
-  double height() const { return height_; }
-  std::string legend(const std::vector<LegendEntry>& entries) const;  // above the grid
+  double width_inches() const { return width_; }  // of the figure
+  double height_inches() const { return height_; }
+  std::string legend_commands(const std::vector<LegendEntry>& entries) const;  // above the grid
 
-  // Sets size and script of the figure. `settings` apply to all panels; panel(i) returns panel i.
+  // Sets the figure's size and script. `settings` apply to all panels; panel(i) returns panel i.
   void draw(Figure& figure, const std::string& settings,
             const std::function<Panel(std::size_t i)>& panel) const;
 
   // Returns the rectangle of panel `i` as a hover cell without tooltip text.
-  HoverCell panel_hover_cell(std::size_t i) const;
+  TooltipArea panel_tooltip_area(std::size_t i) const;
 
  private:
   PanelGridOptions options_;

@@ -27,7 +27,7 @@ struct HistogramMeasure {
 namespace {
 
 // Logarithmic axis range of |values| in whole decades; ignores values below 1e-5 of the largest.
-std::string decade_axis_range(const std::vector<double>& values) {
+std::string log_axis_range(const std::vector<double>& values) {
   auto sizes = absolute_values(values);
   std::erase_if(sizes, [](double size) { return !(size > 0); });
   if (sizes.empty()) return "set yrange [1e-6:1]\n";
@@ -78,7 +78,7 @@ Table head_scatter_table(const AnalysisResults& results, const FigureKind& kind)
                               "head, text name, text model",
                               kind.text("x"), kind.text("y")));
   std::vector<std::size_t> rows;
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     if (frame.is_first_component(row) && !std::isnan(x[row]) && !std::isnan(y[row]))
       rows.push_back(row);
   const auto names = outlier_labels(results, frame, rows, kind);
@@ -99,15 +99,15 @@ Figure draw_scatter(const AnalysisResults& results, const FigureKind& kind,
   options.top = nope ? 0.36 : 0.22;
   const PanelGrid grid(options);
   Figure figure;
-  figure.caption = kind.fill("caption", taxonomy_bounds_text(results)) +
+  figure.caption = kind.format("caption", taxonomy_bounds_text(results)) +
                    (nope ? " Diamonds are heads of NoPE layers." : "") +
                    " The heads farthest from the medians carry their names (layer.head).";
   figure.data = head_scatter_table(results, kind);
-  grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + settings,
+  grid.draw(figure, (nope ? grid.legend_commands(rope_nope_legend_entries()) : "") + settings,
             [&](std::size_t i) -> PanelGrid::Panel {
               const auto& run = results.runs()[i];
-              return {run.title, kind.fill("panel", fmt::arg("run", i), fmt::arg("low", run.low),
-                                           fmt::arg("high", run.high))};
+              return {run.title, kind.format("panel", fmt::arg("run", i), fmt::arg("low", run.low),
+                                             fmt::arg("high", run.high))};
             });
   return figure;
 }
@@ -129,16 +129,16 @@ Table mean_heatmap_table(const AnalysisResults& results, const ValuesByRunAndCol
 }
 
 // Returns the mean of a column over the heads in each tenth of the model depth.
-Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
+Table depth_mean_table(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame(kind.tables.front());
   const auto& values = frame.real_column(kind.text("column"));
   const bool absolute = kind.keys.value("absolute", false);
   const auto& layers = frame.integer_column("layer");
   std::vector<std::int64_t> last(results.runs().size(), 1);  // last layer with a head
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     last[frame.run_indices()[row]] = std::max(last[frame.run_indices()[row]], layers[row]);
   ValuesByRunAndColumn cells;
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     if (!frame.is_first_component(row) || std::isnan(values[row])) continue;
     const auto run = frame.run_indices()[row];
     const auto bin = std::min<std::int64_t>(kDepthBins - 1, kDepthBins * layers[row] / last[run]);
@@ -149,18 +149,18 @@ Table depth_means(const AnalysisResults& results, const FigureKind& kind) {
 
 constexpr int kHistogramBins = 24;
 
-// Values of one column by layer kind. `rope` includes heads whose layer kind is unknown.
-struct RopeAndNopeValues {
+// Values of one column in RoPE and NoPE layers. `rope` includes layers whose kind is unknown.
+struct ValuesByRope {
   std::vector<double> rope;
   std::vector<double> nope;
   std::vector<double> all;
 };
 
-RopeAndNopeValues split_column_by_rope(const ResultFrame& frame, const std::string& column,
-                                       bool absolute) {
+ValuesByRope split_column_by_rope(const ResultFrame& frame, const std::string& column,
+                                  bool absolute) {
   const auto& from = frame.real_column(column);
-  RopeAndNopeValues values;
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  ValuesByRope values;
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     if (!std::isnan(from[row]) && frame.is_first_component(row))
       (frame.is_nope(row) ? values.nope : values.rope)
           .push_back(absolute ? std::fabs(from[row]) : from[row]);
@@ -192,8 +192,8 @@ struct HistogramPanel {
   double scale = 1;  // factor of the axis
 };
 
-std::string draw_histogram(const FigureKind& kind, std::size_t index, const HistogramPanel& panel,
-                           bool any_nope) {
+std::string histogram_commands(const FigureKind& kind, std::size_t index,
+                               const HistogramPanel& panel, bool any_nope) {
   const double low = panel.bins.low * panel.scale;
   const double high = panel.bins.high * panel.scale;
   std::int64_t tallest = 1;
@@ -201,16 +201,16 @@ std::string draw_histogram(const FigureKind& kind, std::size_t index, const Hist
     tallest = std::max(tallest, panel.rope[bin] + panel.nope[bin]);
   const auto top = static_cast<double>(tallest);
   std::string text =
-      kind.fill("panel", fmt::arg("low", low), fmt::arg("high", high),
-                fmt::arg("x_step", nice_tick_step(high - low, 3)), fmt::arg("top", 1.08 * top),
-                fmt::arg("y_step", integer_tick_step(top, 3)));
+      kind.format("panel", fmt::arg("low", low), fmt::arg("high", high),
+                  fmt::arg("x_step", nice_tick_step(high - low, 3)), fmt::arg("top", 1.08 * top),
+                  fmt::arg("y_step", integer_tick_step(top, 3)));
   for (const auto& [x, dash] : {std::pair(panel.mean, 1), std::pair(panel.null, 3)})
     if (!std::isnan(x))
-      text += kind.fill("line", fmt::arg("x", x * panel.scale), fmt::arg("dash", dash));
+      text += kind.format("line", fmt::arg("x", x * panel.scale), fmt::arg("dash", dash));
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
-    return kind.fill("boxes", fmt::arg("panel", index), fmt::arg("half", 0.5 * panel.scale),
-                     fmt::arg("scale", panel.scale), fmt::arg("from", from), fmt::arg("to", to),
-                     fmt::arg("colour", colour));
+    return kind.format("boxes", fmt::arg("panel", index), fmt::arg("half", 0.5 * panel.scale),
+                       fmt::arg("scale", panel.scale), fmt::arg("from", from), fmt::arg("to", to),
+                       fmt::arg("colour", colour));
   };
   text += "plot " + boxes("0", "$4", style::kRope);
   if (any_nope) text += ", \\\n  " + boxes("$4", "$4 + $5", style::kNope);
@@ -230,8 +230,8 @@ std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, con
     const double null = frame.has_column(measure.null_column)
                             ? mean_of(split_column_by_rope(frame, measure.null_column, false).all)
                             : kNan;
-    panels.push_back({measure.column, measure.title, bins, bins.count_values(values.rope),
-                      bins.count_values(values.nope), mean_of(values.all), null,
+    panels.push_back({measure.column, measure.title, bins, bins.count_per_bin(values.rope),
+                      bins.count_per_bin(values.nope), mean_of(values.all), null,
                       !values.nope.empty()});
     if (panels.back().column != "bias_strength") continue;
     // bias_strength is small, so its axis is scaled by a power of ten.
@@ -245,16 +245,16 @@ std::vector<HistogramPanel> histogram_panels(const AnalysisResults& results, con
 
 }  // namespace
 
-Figure rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_rq_rk_scatter(const AnalysisResults& results, const FigureKind& kind) {
   return draw_scatter(results, kind, kind.text("settings"));
 }
 
-Figure bias_vs_separation(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_bias_vs_separation(const AnalysisResults& results, const FigureKind& kind) {
   const auto& biases = results.frame("rotated").real_column("bias_strength");
-  return draw_scatter(results, kind, kind.text("settings") + decade_axis_range(biases));
+  return draw_scatter(results, kind, kind.text("settings") + log_axis_range(biases));
 }
 
-Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_pc_roles(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integer_column("pc");
   Figure figure;
@@ -272,25 +272,26 @@ Figure pc_roles(const AnalysisResults& results, const FigureKind& kind) {
                          results.run_label(i)});
   }
   const PanelGrid grid(grid_options(kind, results.runs().size()));
-  const auto legend = grid.legend({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
-                                   {"keys, {/:Italic r}_k", style::kKey, style::kSquare}});
+  const auto legend =
+      grid.legend_commands({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
+                            {"keys, {/:Italic r}_k", style::kKey, style::kSquare}});
   grid.draw(figure, legend + kind.text("settings"), [&](std::size_t i) -> PanelGrid::Panel {
-    return {results.runs()[i].title, kind.fill("panel", fmt::arg("run", i))};
+    return {results.runs()[i].title, kind.format("panel", fmt::arg("run", i))};
   });
   return figure;
 }
 
-Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   static const std::map<std::string, std::span<const char* const>> kColours = {
       {"blues", style::kBlues}, {"reds", style::kReds}, {"around_zero", style::kAroundZero}};
   const bool around_zero = kind.text("colours") == "around_zero";
   Figure figure;
-  figure.data = depth_means(results, kind);
+  figure.data = depth_mean_table(results, kind);
   if (figure.data.rows() == 0) return {};
   figure.height =
       0.62 + 0.2 * static_cast<double>(results.runs().size()) + (around_zero ? 0.16 : 0);
   figure.script = gnuplot_palette_command(kColours.at(kind.text("colours"))) +
-                  vertical_axis_of_runs(results) + kind.text("script");
+                  y_axis_commands_for_runs(results) + kind.text("script");
   std::string dark = "$3 >= 0.5";
   if (around_zero) {
     const auto& means = figure.data.find("mean")->reals;
@@ -298,40 +299,41 @@ Figure layer_heatmap(const AnalysisResults& results, const FigureKind& kind) {
     const double largest = std::ranges::max(absolute_values(means));
     const double top = largest > 0 ? largest : 1;
     dark = fmt::format("abs($3) > {}", 0.7 * top);
-    figure.script += kind.fill("around_zero", fmt::arg("top", top), fmt::arg("unit", unit.text),
-                               fmt::arg("scale", unit.scale));
+    figure.script += kind.format("around_zero", fmt::arg("top", top), fmt::arg("unit", unit.text),
+                                 fmt::arg("scale", unit.scale));
   } else {
     figure.script += kind.text("to_one");
   }
   figure.script +=
-      kind.fill("plot", fmt::arg("cells", plot_heatmap_cells(1, 2, 3)), fmt::arg("dark", dark));
+      kind.format("plot", fmt::arg("cells", heatmap_plot_clause(1, 2, 3)), fmt::arg("dark", dark));
   figure.caption =
-      kind.fill("caption", kind.text("what"),
-                around_zero ? "Red is above 0, blue below, white 0" : "Colours run from 0 to 1");
+      kind.format("caption", kind.text("what"),
+                  around_zero ? "Red is above 0, blue below, white 0" : "Colours run from 0 to 1");
   return figure;
 }
 
-Figure component_weights(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_component_weights(const AnalysisResults& results, const FigureKind& kind) {
   Figure figure;
   const ResultFrame& weights = results.frame("head_component_weights");
   const auto& values = weights.real_column("component_weight");
   const auto& components = weights.integer_column("component");
   ValuesByRunAndColumn cells;
-  for (std::size_t row = 0; row < weights.rows(); ++row)
+  for (std::size_t row = 0; row < weights.row_count(); ++row)
     if (!std::isnan(values[row]))
       cells[{weights.run_indices()[row], components[row]}].push_back(values[row]);
   figure.data = mean_heatmap_table(results, cells, "dimension", "mean_share");
   if (results.has_single_run()) {
-    figure.script = kind.fill("script_of_one", fmt::arg("right", std::ranges::max(components) + 1));
+    figure.script =
+        kind.format("script_of_one", fmt::arg("right", std::ranges::max(components) + 1));
     return figure;
   }
   figure.height = 0.62 + 0.2 * static_cast<double>(results.runs().size());
-  figure.script = gnuplot_palette_command(style::kGreens) + vertical_axis_of_runs(results) +
-                  kind.fill("script") + plot_heatmap_cells(1, 2, 3) + "\n";
+  figure.script = gnuplot_palette_command(style::kGreens) + y_axis_commands_for_runs(results) +
+                  kind.format("script") + heatmap_plot_clause(1, 2, 3) + "\n";
   return figure;
 }
 
-Figure distributions(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_distributions(const AnalysisResults& results, const FigureKind& kind) {
   const auto panels = histogram_panels(results, kind.keys.at("panels"));
   if (panels.empty()) return {};
   const bool nope = std::ranges::any_of(panels, &HistogramPanel::any_nope);
@@ -344,21 +346,22 @@ Figure distributions(const AnalysisResults& results, const FigureKind& kind) {
     for (int bin = 0; bin < kHistogramBins; ++bin) {
       const auto& p = panels[i];
       const auto place = static_cast<std::size_t>(bin);
-      figure.data.add({as_integer_cell(i), p.bins.edge(bin), p.bins.edge(bin + 1), p.rope[place],
-                       p.nope[place], p.mean, p.null, p.column});
+      figure.data.add({as_integer_cell(i), p.bins.lower_edge(bin), p.bins.lower_edge(bin + 1),
+                       p.rope[place], p.nope[place], p.mean, p.null, p.column});
     }
   auto options = grid_options(kind, panels.size());
   options.top = nope ? 0.36 : 0.2;
   const PanelGrid grid(options);
-  figure.caption = kind.fill(
+  figure.caption = kind.format(
       "caption", results.run_title(),
       null ? "; dotted line: what positions without relation to the vectors would give (mean |r|)"
            : "",
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");
-  grid.draw(figure, (nope ? grid.legend(rope_nope_legend()) : "") + "unset grid\n",
-            [&](std::size_t i) {
-              return PanelGrid::Panel{panels[i].title, draw_histogram(kind, i, panels[i], nope)};
-            });
+  grid.draw(
+      figure, (nope ? grid.legend_commands(rope_nope_legend_entries()) : "") + "unset grid\n",
+      [&](std::size_t i) {
+        return PanelGrid::Panel{panels[i].title, histogram_commands(kind, i, panels[i], nope)};
+      });
   return figure;
 }
 

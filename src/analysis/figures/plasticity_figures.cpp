@@ -1,5 +1,5 @@
-// Figures of attention plasticity: profiles by query position, and heat maps over pairs of keys
-// (by their distances, or by buckets) with one panel per run and attention kind.
+// Figures of attention plasticity (how often two keys change order over queries): profiles by query
+// position, and heat maps over pairs of keys, with one panel per run and attention kind.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,7 +19,8 @@ constexpr std::size_t kMostPoints = 48;  // points of a head's line
 
 // Returns the bin number of each row of head_profile on a grid that all heads of a panel share. If
 // heads have different bins, the shared bins are as wide as the widest one.
-std::vector<std::int64_t> shared_profile_bins(const PanelGroups& groups, const ResultFrame& frame) {
+std::vector<std::int64_t> shared_profile_bins(const PanelHeadGroups& groups,
+                                              const ResultFrame& frame) {
   auto numbers = frame.integer_column(frame.has_column("bin") ? "bin" : "q_bucket");
   if (!frame.has_column("bin_low") || !frame.has_column("bin_high")) return numbers;
   const auto& low = frame.real_column("bin_low");
@@ -27,14 +28,14 @@ std::vector<std::int64_t> shared_profile_bins(const PanelGroups& groups, const R
   std::map<std::pair<std::size_t, std::int64_t>, std::pair<double, double>> edges;
   std::vector<double> width(groups.groups.size(), 0);  // of the widest bin
   std::vector<bool> same(width.size(), true);          // all heads of the group have equal bins
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     const auto group = groups.of_row[row];
     const std::pair<double, double> here = {low[row], high[row]};
     const auto found = edges.emplace(std::pair{group, numbers[row]}, here).first;
     same[group] = same[group] && found->second == here;
     width[group] = std::max(width[group], here.second - here.first);
   }
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     if (const auto group = groups.of_row[row]; !same[group] && width[group] > 0)
       numbers[row] = static_cast<std::int64_t>(0.5 * (low[row] + high[row]) / width[group]);
   return numbers;
@@ -44,11 +45,11 @@ std::vector<std::int64_t> shared_profile_bins(const PanelGroups& groups, const R
 struct PlasticityProfileTable {
   const AnalysisResults& results;
   const ResultFrame& frame;  // head_profile
-  const PanelGroups& groups;
+  const PanelHeadGroups& groups;
   Table table = empty_table(
       "integer panel, integer line, real position, real ap, real low, real high, real ap_free, "
       "integer layer, integer head, text model, text attention");
-  // First and last CSV row of the lines of single heads, shape (groups of heads).
+  // First and last CSV row of the profiles of individual heads, one entry per group of heads.
   std::vector<std::size_t> first = std::vector<std::size_t>(groups.groups.size());
   std::vector<std::size_t> last = first;
   bool band = false;        // standard errors are known
@@ -86,10 +87,10 @@ struct PlasticityProfileTable {
 void add_head_lines(PlasticityProfileTable& profiles) {
   const ResultFrame& frame = profiles.frame;
   std::int64_t line = 0;
-  for (std::size_t first = 0, last = 0; first < frame.rows(); first = last, ++line) {
+  for (std::size_t first = 0, last = 0; first < frame.row_count(); first = last, ++line) {
     std::vector<std::size_t> rows;
     const auto head = frame.head_at(first);
-    for (last = first; last < frame.rows() && frame.head_at(last) == head; ++last)
+    for (last = first; last < frame.row_count() && frame.head_at(last) == head; ++last)
       if (profiles.has_point(last)) rows.push_back(last);
     const auto group = profiles.groups.of_row[first];
     const std::size_t together = (rows.size() + kMostPoints - 1) / kMostPoints;
@@ -103,7 +104,7 @@ void add_head_lines(PlasticityProfileTable& profiles) {
   }
 }
 
-// Cells with fewer pairs of keys get a dot: the standard error of their mean may exceed 0.1.
+// Cells that average fewer key pairs than this are marked with a dot, as less certain.
 constexpr std::int64_t kFewPairs = 100;
 
 struct PairMean {
@@ -127,7 +128,7 @@ struct HeatmapAxis {
   double edge(std::int64_t group, std::int64_t bin) const {
     return (static_cast<double>(bin) + shift) * width[as_index(group)];
   }
-  // Returns the coordinate of `value` in a picture whose axis runs from `first` to `last`.
+  // Maps `value` linearly from the group's axis range to the range [first, last] in the image.
   double coordinate(std::int64_t group, double value, double first, double last) const {
     const auto i = as_index(group);
     return first + (last - first) * (value - low[i]) / (high[i] - low[i]);
@@ -140,17 +141,17 @@ struct HeatmapAxis {
   }
 };
 
-// Returns the axis of the distance `column` of the table pair_heatmap. Its bins divide the context
-// of each head, so their width differs slightly between heads: heads are pooled by bin number, and
-// the axis has the width of the widest bin.
-HeatmapAxis distance_axis(const PanelGroups& groups, const ResultFrame& frame,
+// Returns the axis of the distance `column` of the table pair_heatmap. Bins divide the context of
+// each head, so their width differs slightly between heads. Bins of equal number are pooled over
+// the heads of a group and drawn with the width of the group's widest bin.
+HeatmapAxis distance_axis(const PanelHeadGroups& groups, const ResultFrame& frame,
                           const std::string& column, int ticks) {
   const std::vector<double> zeros(groups.groups.size(), 0);
   HeatmapAxis axis{
       column, {}, zeros, 0, ticks, zeros, largest_value_by_group(groups, frame, column + "_high")};
   const auto& low = frame.real_column(column + "_low");
   const auto& high = frame.real_column(column + "_high");
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     axis.bins.push_back(std::llround(low[row] / (high[row] - low[row])));
     double& widest = axis.width[groups.of_row[row]];
     widest = std::max(widest, high[row] - low[row]);
@@ -160,7 +161,7 @@ HeatmapAxis distance_axis(const PanelGroups& groups, const ResultFrame& frame,
 
 // Cells of heat maps over pairs of keys, with one panel per group of heads.
 struct PairHeatmapData {
-  PanelGroups groups;
+  PanelHeadGroups groups;
   HeatmapAxis x;
   HeatmapAxis y;
   std::map<CellIndex, PairMean> cells = {};
@@ -172,7 +173,7 @@ struct PairHeatmapData {
     const auto& pairs = frame.integer_column("n_pairs");
     const auto& weights =
         frame.has_column("n_eligible") ? frame.integer_column("n_eligible") : pairs;
-    for (std::size_t row = 0; row < frame.rows(); ++row) {
+    for (std::size_t row = 0; row < frame.row_count(); ++row) {
       if (std::isnan(values[row]) || pairs[row] == 0) continue;
       auto& sum = cells[{as_integer_cell(groups.of_row[row]), x.bins[row], y.bins[row]}];
       const auto weight = static_cast<double>(weights[row]);
@@ -183,7 +184,7 @@ struct PairHeatmapData {
   }
 };
 
-// Adds rows and tooltips of heat map cells. The YAML key `where` describes the pairs in a cell.
+// Adds a row and a tooltip per heat map cell. The YAML key `where` describes the pairs in a cell.
 void add_pair_cells(const AnalysisResults& results, const FigureKind& kind,
                     const PairHeatmapData& map, const PanelGrid& grid, Figure& figure) {
   const auto& [groups, x, y, cells] = map;
@@ -196,13 +197,13 @@ void add_pair_cells(const AnalysisResults& results, const FigureKind& kind,
     const double high = y.edge(panel, row + 1);
     figure.data.add({panel, left, right, low, high, mean.mean(), mean.pairs,
                      results.run_label(group.run), group.attention});
-    const auto box = grid.panel_hover_cell(as_index(panel));
+    const auto box = grid.panel_tooltip_area(as_index(panel));
     figure.hover.push_back({x.coordinate(panel, left, box.left, box.right),
                             y.coordinate(panel, high, box.bottom, box.top),
                             x.coordinate(panel, right, box.left, box.right),
                             y.coordinate(panel, low, box.bottom, box.top),
                             fmt::format("{}: plasticity {:.3f}, {} pairs",
-                                        kind.fill("where", left, right, low, high, column, row),
+                                        kind.format("where", left, right, low, high, column, row),
                                         mean.mean(), mean.pairs)});
   }
 }
@@ -221,10 +222,10 @@ Figure draw_pair_heatmap(const AnalysisResults& results, const FigureKind& kind,
                   x.column, y.column));
   const PanelGrid grid(grid_options(kind, panels));
   add_pair_cells(results, kind, map, grid, figure);
-  const auto settings =
-      gnuplot_palette_command(style::kCividis) +
-      kind.fill("settings", fmt::arg("text", 1 - 0.08 / grid.width()),
-                fmt::arg("left", 1 - 0.46 / grid.width()), fmt::arg("wide", 0.09 / grid.width()));
+  const auto settings = gnuplot_palette_command(style::kCividis) +
+                        kind.format("settings", fmt::arg("text", 1 - 0.08 / grid.width_inches()),
+                                    fmt::arg("left", 1 - 0.46 / grid.width_inches()),
+                                    fmt::arg("wide", 0.09 / grid.width_inches()));
   const int factor = panels == 1 ? 2 : 1;  // a single panel has room for more ticks
   bool thousands = true;                   // one number format for both axes of all panels
   for (std::size_t i = 0; i < panels; ++i)
@@ -235,29 +236,29 @@ Figure draw_pair_heatmap(const AnalysisResults& results, const FigureKind& kind,
         map.groups.groups[i].title,
         token_tick_commands("x", map.x.tick_step(i, factor), thousands) +
             token_tick_commands("y", map.y.tick_step(i, factor), thousands) +
-            kind.fill("panel", fmt::arg("x_low", map.x.low[i]), fmt::arg("x_high", map.x.high[i]),
-                      fmt::arg("y_low", map.y.low[i]), fmt::arg("y_high", map.y.high[i]),
-                      fmt::arg("panel", i), fmt::arg("few", kFewPairs))};
+            kind.format("panel", fmt::arg("x_low", map.x.low[i]), fmt::arg("x_high", map.x.high[i]),
+                        fmt::arg("y_low", map.y.low[i]), fmt::arg("y_high", map.y.high[i]),
+                        fmt::arg("panel", i), fmt::arg("few", kFewPairs))};
   });
   return figure;
 }
 
 }  // namespace
 
-Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_plasticity_profile(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("head_profile");
-  const PanelGroups groups(results, frame);
+  const PanelHeadGroups groups(results, frame);
   PlasticityProfileTable profiles{results, frame, groups};
   const auto numbers = shared_profile_bins(groups, frame);
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<std::size_t>> bins;  // (group, bin)
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     if (profiles.has_point(row)) bins[{groups.of_row[row], numbers[row]}].push_back(row);
   for (const auto& [place, rows] : bins) profiles.add_point(place.first, kMeanLine, rows);
   add_head_lines(profiles);
   Figure figure;
   figure.caption =
-      kind.fill("caption", profiles.model_free ? kind.text("model_free_note") : "",
-                profiles.band ? kind.text("band_note") : "", groups.attention_kinds_note());
+      kind.format("caption", profiles.model_free ? kind.text("model_free_note") : "",
+                  profiles.band ? kind.text("band_note") : "", groups.attention_kinds_note());
   const PanelGrid grid(grid_options(kind, groups.groups.size()));
   const bool alone = groups.groups.size() == 1;
   const auto last = largest_value_by_group(groups, frame, "position");
@@ -266,9 +267,9 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
   grid.draw(figure, settings, [&](std::size_t i) -> PanelGrid::Panel {
     const double step = integer_tick_step(last[i], alone ? 5 : 2);
     const auto fill = [&](const char* key) {
-      return kind.fill(key, fmt::arg("first", profiles.first[i]),
-                       fmt::arg("last", profiles.last[i]), fmt::arg("group", i),
-                       fmt::arg("last_mean", bins.size() - 1));
+      return kind.format(key, fmt::arg("first", profiles.first[i]),
+                         fmt::arg("last", profiles.last[i]), fmt::arg("group", i),
+                         fmt::arg("last_mean", bins.size() - 1));
     };
     return {groups.groups[i].title, token_tick_commands("x", step, is_multiple_of_thousand(step)) +
                                         fmt::format("set xrange [0:{}]\n", 1.02 * last[i]) +
@@ -279,18 +280,18 @@ Figure plasticity_profile(const AnalysisResults& results, const FigureKind& kind
   return figure;
 }
 
-Figure plasticity_heatmap(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_plasticity_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("pair_heatmap");
-  const PanelGroups groups(results, frame);
+  const PanelHeadGroups groups(results, frame);
   PairHeatmapData map{groups, distance_axis(groups, frame, "key_distance", 2),
                       distance_axis(groups, frame, "query_distance", 3)};
   map.pool_pairs(frame, "ap");
   return draw_pair_heatmap(results, kind, map);
 }
 
-Figure bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_bucket_heatmap(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& frame = results.frame("head_bucket_plasticity");
-  const PanelGroups groups(results, frame);
+  const PanelHeadGroups groups(results, frame);
   const std::vector<double> ones(groups.groups.size(), 1);
   PairHeatmapData map{groups,
                       {"k_bucket", frame.integer_column("k_bucket"), ones, -0.5, 4, {}, {}},

@@ -51,7 +51,7 @@ std::string string_at_json_pointer(const Json& json, const char* pointer) {
 }
 
 // The family given in the sweep file takes precedence over the family derived from the model name.
-std::string family_of_run(const ResultRun& run) {
+std::string family_of_run(const RunInfo& run) {
   if (auto family = string_at_json_pointer(run.facts, "/family"); !family.empty()) return family;
   for (const char* pointer : {"/summary/capture/model", "/config/model/name"})
     if (const auto model = string_at_json_pointer(run.facts, pointer); !model.empty())
@@ -60,7 +60,7 @@ std::string family_of_run(const ResultRun& run) {
 }
 
 // Merges the run's entry in runs.json with the summary.json and timings.json of its results.
-Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::string& folder) {
+Json collect_run_metadata(const RunInfo& run, const Json& entries, const std::string& folder) {
   Json facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
   std::string own = folder;
   for (const auto& entry : entries) {
@@ -76,15 +76,15 @@ Json collect_run_metadata(const ResultRun& run, const Json& entries, const std::
 }
 
 // Appends the runs of `table` that are not yet in `runs`, in order of appearance.
-void collect_new_runs(const Table& table, std::vector<ResultRun>& runs) {
+void append_new_runs(const Table& table, std::vector<RunInfo>& runs) {
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text) return;
   const auto* phase = table.find("phase");
   const auto* order = table.find("order");
   for (std::size_t row = 0; row < model->texts.size(); ++row) {
     const std::string& label = model->texts[row];
-    if (std::ranges::count(runs, label, &ResultRun::label) > 0) continue;
-    ResultRun run;
+    if (std::ranges::count(runs, label, &RunInfo::label) > 0) continue;
+    RunInfo run;
     run.label = label;
     run.order = std::ssize(runs);
     if (phase && phase->type == Table::Type::text) run.phase = phase->texts[row];
@@ -93,7 +93,7 @@ void collect_new_runs(const Table& table, std::vector<ResultRun>& runs) {
   }
 }
 
-// Keeps the rows with `value` in a text column. Returns a table without the column unchanged.
+// Keeps the rows with `value` in a text column. Keeps all rows if there is no value or no column.
 Table filter_rows(Table table, const char* column, const std::string& value) {
   const auto* texts = table.find(column);
   if (value.empty() || !texts || texts->type != Table::Type::text) return table;
@@ -118,7 +118,7 @@ Table filter_rows(Table table, const char* column, const std::string& value) {
 std::vector<double> distances_in_iqr(const std::vector<double>& values) {
   const double middle = quantile_of(values, 0.5);
   const double spread = quantile_of(values, 0.75) - quantile_of(values, 0.25);
-  return project(values, [&](double value) { return spread > 0 ? (value - middle) / spread : 0; });
+  return to_vector(values, [&](double x) { return spread > 0 ? (x - middle) / spread : 0; });
 }
 
 }  // namespace
@@ -165,14 +165,14 @@ bool is_same_model(std::string_view x, std::string_view y) {
 const Table::Column& ResultFrame::column(std::string_view name, Table::Type type) const {
   const auto* found = table_.find(name);
   if (!found || found->type != type)
-    bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
-              path_, name);
+    reject("{}: column '{}' is missing or of another type; analyse again with this version", path_,
+           name);
   return *found;
 }
 
 const std::vector<std::int64_t>& ResultFrame::integer_column(std::string_view name) const {
   if (columns_with_nulls_.contains(name))
-    bad_input("{}: empty fields in the column '{}' of integers", path_, name);
+    reject("{}: empty fields in the column '{}' of integers", path_, name);
   return nullable_integer_column(name);
 }
 
@@ -180,7 +180,7 @@ std::vector<double> ResultFrame::numeric_column(std::string_view name) const {
   const auto* found = table_.find(name);
   if (!found || found->type == Table::Type::text) return real_column(name);  // throws
   std::vector<double> values;
-  for (std::size_t row = 0; row < rows(); ++row) values.push_back(found->number(row));
+  for (std::size_t row = 0; row < row_count(); ++row) values.push_back(found->number(row));
   return values;
 }
 
@@ -193,10 +193,10 @@ const std::string& ResultFrame::attention_kind(std::size_t row) const {
   return has_column("attention") ? text_column("attention")[row] : kUnknown;
 }
 
-RunValues ResultFrame::group_by_run(const std::vector<double>& values,
-                                    const RowFilter& filter) const {
-  RunValues groups(run_count_);
-  for (std::size_t row = 0; row < rows(); ++row)
+HeadValuesByRun ResultFrame::group_by_run(const std::vector<double>& values,
+                                          const RowFilter& filter) const {
+  HeadValuesByRun groups(run_count_);
+  for (std::size_t row = 0; row < row_count(); ++row)
     if (!std::isnan(values[row]) && (!filter || filter(row)))
       groups[run_[row]].push_back(values[row]);
   return groups;
@@ -204,7 +204,7 @@ RunValues ResultFrame::group_by_run(const std::vector<double>& values,
 
 AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
     : folder_(std::move(folder)), choices_(std::move(choices)) {
-  if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
+  if (!is_folder(folder_)) reject("{}: there is no such folder", folder_);
   summary_.add(folder_ + "/" + results_layout::kSummaryFile);
   check_results_complete(folder_);
   bool any = false;
@@ -215,17 +215,17 @@ AnalysisResults::AnalysisResults(std::string folder, DrawOptions choices)
     if (!has_table(name)) continue;
     any = true;
     // All tables of a sweep have the same runs, so the first table with rows lists them all.
-    collect_new_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
+    append_new_runs(read_parquet_table_with_gaps(table_path(name)), runs_);
     if (!runs_.empty()) break;
   }
   if (!any)
-    bad_input(
+    reject(
         "{}: no result tables (qk.parquet, rotated.parquet, head_metrics.parquet ...); expected "
         "the folder that 'qkscope analyze --out' or 'qkscope sweep' wrote",
         folder_);
-  std::ranges::stable_sort(runs_, {}, &ResultRun::order);
+  std::ranges::stable_sort(runs_, {}, &RunInfo::order);
   read_run_metadata();
-  read_intervals();
+  read_confidence_intervals();
 }
 
 void AnalysisResults::read_run_metadata() {
@@ -248,13 +248,13 @@ void AnalysisResults::read_run_metadata() {
     read_bound("/summary/options/taxonomy_low", run.low);
   }
   for (const auto& entry : entries)
-    if (entry.is_object() && std::ranges::none_of(runs_, [&](const ResultRun& run) {
+    if (entry.is_object() && std::ranges::none_of(runs_, [&](const RunInfo& run) {
           return run.label == string_at_json_pointer(entry, "/label");
         }))
-      runs_without_rows_.push_back(entry);
+      runs_without_results_.push_back(entry);
 }
 
-void AnalysisResults::read_intervals() {
+void AnalysisResults::read_confidence_intervals() {
   if (!has_table("errors")) return;
   const ResultFrame errors(read_parquet_table(table_path("errors")), table_path("errors"), {}, 0);
   const auto& quantity = errors.text_column("quantity");
@@ -302,13 +302,12 @@ const ResultFrame& AnalysisResults::frame(const std::string& name) const {
       filter_rows(read_parquet_table_with_gaps(table_path(name)), "attention", choices_.attention);
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text)
-    bad_input("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",
-              table_path(name));
+    reject("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",
+           table_path(name));
   std::vector<std::size_t> run_of_row;
   for (const auto& label : model->texts) {
     const auto run = find_run(label);
-    if (!run)
-      bad_input("{}: model '{}' is in no other table; analyse again", table_path(name), label);
+    if (!run) reject("{}: model '{}' is in no other table; analyse again", table_path(name), label);
     run_of_row.push_back(*run);
   }
   frame = std::make_unique<ResultFrame>(std::move(table), table_path(name), std::move(run_of_row),
@@ -316,9 +315,9 @@ const ResultFrame& AnalysisResults::frame(const std::string& name) const {
   return *frame;
 }
 
-PanelGroups::PanelGroups(const AnalysisResults& results, const ResultFrame& frame) {
+PanelHeadGroups::PanelHeadGroups(const AnalysisResults& results, const ResultFrame& frame) {
   std::vector<std::set<std::string>> kinds(results.runs().size());
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     kinds[frame.run_indices()[row]].insert(frame.attention_kind(row));
   std::map<std::pair<std::size_t, std::string>, std::size_t> places;
   for (std::size_t run = 0; run < kinds.size(); ++run) {
@@ -339,11 +338,11 @@ PanelGroups::PanelGroups(const AnalysisResults& results, const ResultFrame& fram
                                    : fmt::format(", {} tokens", kind.substr(colon + 1)))});
     }
   }
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     of_row.push_back(places.at({frame.run_indices()[row], frame.attention_kind(row)}));
 }
 
-std::string PanelGroups::attention_kinds_note() const {
+std::string PanelHeadGroups::attention_kinds_note() const {
   const bool split =
       std::ranges::any_of(groups, [](const auto& group) { return !group.attention.empty(); });
   return split ? " Heads of different attention kinds have panels of their own." : "";
@@ -354,7 +353,7 @@ std::string profile_error_column(const ResultFrame& profile) {
 }
 
 std::string taxonomy_bounds_text(const AnalysisResults& results) {
-  const ResultRun& first = results.runs().front();
+  const RunInfo& first = results.runs().front();
   for (const auto& run : results.runs())
     if (run.high != first.high || run.low != first.low)
       return "the low and high bound that each run was analysed with";
@@ -366,11 +365,11 @@ std::vector<double> absolute_values(std::vector<double> values) {
   return values;
 }
 
-std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
+std::vector<double> largest_value_by_group(const PanelHeadGroups& groups, const ResultFrame& frame,
                                            const std::string& column) {
   std::vector<double> largest(groups.groups.size(), kNan);
   const auto& values = frame.real_column(column);
-  for (std::size_t row = 0; row < frame.rows(); ++row) {
+  for (std::size_t row = 0; row < frame.row_count(); ++row) {
     double& so_far = largest[groups.of_row[row]];
     so_far = std::fmax(so_far, values[row]);  // ignores NaN
   }
@@ -401,7 +400,7 @@ std::vector<std::size_t> find_outliers(const std::vector<double>& x, const std::
   return chosen;
 }
 
-std::vector<std::int64_t> HistogramBins::count_values(const std::vector<double>& values) const {
+std::vector<std::int64_t> HistogramBins::count_per_bin(const std::vector<double>& values) const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(count), 0);
   for (const double value : values) {
     const double bin = std::floor(count * (value - low) / (high - low));

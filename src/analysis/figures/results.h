@@ -23,13 +23,13 @@
 
 namespace qkscope {
 
-struct ResultRun {
+struct RunInfo {
   std::string label;  // value of the column "model"
   std::string phase;  // empty for a single analysis
   std::int64_t order = 0;
   std::string title;   // the label as figures show it, see display_label()
   std::string family;  // model family: from runs.json, else derived from the model's name
-  double high = 0.7;   // taxonomy bounds of |r| that the run was analysed with
+  double high = 0.7;   // thresholds of |r| for head classes in this run's analysis
   double low = 0.3;
   Json facts;  // the run's entry in runs.json plus its summary.json and timings.json
 };
@@ -47,18 +47,17 @@ std::string model_family(std::string_view model);
 bool is_same_model(std::string_view x, std::string_view y);
 
 // Values of one measure, shape (runs, heads of the run).
-using RunValues = std::vector<std::vector<double>>;
+using HeadValuesByRun = std::vector<std::vector<double>>;
 
-// A head of one of the runs.
 struct HeadOfRun {
   std::size_t run;
   std::int64_t layer;
   std::int64_t head;
 
-  auto operator<=>(const HeadOfRun&) const = default;
+  auto operator<=>(const HeadOfRun&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// A result table that knows the run index of each row.
+// A result table with the run index of each row.
 class ResultFrame {
  public:
   using RowFilter = std::function<bool(std::size_t row)>;
@@ -75,7 +74,7 @@ class ResultFrame {
         columns_with_nulls_.insert(stored.name);
   }
 
-  std::size_t rows() const { return run_.size(); }
+  std::size_t row_count() const { return run_.size(); }
   // Run of each row, as an index into AnalysisResults::runs().
   const std::vector<std::size_t>& run_indices() const { return run_; }
   bool has_column(std::string_view column) const { return table_.find(column) != nullptr; }
@@ -101,7 +100,7 @@ class ResultFrame {
     return {run_[row], integer_column("layer")[row], head_column()[row]};
   }
 
-  // True for rows of principal component 0, and for every row of a table without components.
+  // True for rows of principal component 0, and for all rows of a table without the column `pc`.
   bool is_first_component(std::size_t row) const {
     return !has_column("pc") || nullable_integer_column("pc")[row] == 0;
   }
@@ -112,8 +111,9 @@ class ResultFrame {
   const std::string& attention_kind(std::size_t row) const;
 
   // Groups `values` (rows) by run, leaving out NaN and rows that `filter` rejects.
-  RunValues group_by_run(const std::vector<double>& values, const RowFilter& filter = {}) const;
-  RunValues group_by_run(std::string_view name, const RowFilter& filter = {}) const {
+  HeadValuesByRun group_by_run(const std::vector<double>& values,
+                               const RowFilter& filter = {}) const;
+  HeadValuesByRun group_by_run(std::string_view name, const RowFilter& filter = {}) const {
     return group_by_run(real_column(name), filter);
   }
 
@@ -134,23 +134,23 @@ struct ConfidenceInterval {
 
 class AnalysisResults {
  public:
-  // Opens an output folder of `qkscope analyze` or `sweep`; a bad-input error if it has no table.
+  // Opens a folder of `qkscope analyze` or `sweep`. Throws a bad-input error if it has no table.
   explicit AnalysisResults(std::string folder, DrawOptions choices = {});
 
   const std::string& folder() const { return folder_; }
-  // Throws a bad-input error if another analysis has replaced the tables since the constructor.
-  void check_unchanged() const { summary_.check_unchanged(); }
+  // Throws a bad-input error if another analysis has replaced the tables since construction.
+  void check_tables_unchanged() const { summary_.check_unchanged(); }
   const DrawOptions& draw_options() const { return choices_; }
   const std::string& sweep_name() const { return sweep_name_; }  // empty for a single analysis
-  const std::vector<ResultRun>& runs() const { return runs_; }   // sorted by ResultRun::order
+  const std::vector<RunInfo>& runs() const { return runs_; }     // sorted by RunInfo::order
   bool has_single_run() const { return runs_.size() == 1; }
   // Label and title of a run as one line of text, for CSV cells and captions.
   std::string run_label(std::size_t run) const;
   std::string run_title(std::size_t run = 0) const;
   // Entries of runs.json that have no rows in any table.
-  const std::vector<Json>& runs_without_rows() const { return runs_without_rows_; }
+  const std::vector<Json>& runs_without_results() const { return runs_without_results_; }
   bool has_table(const std::string& table) const;
-  // Reads an existing table on first use; keeps heads of the kind in DrawOptions::attention.
+  // Reads a table on first use; keeps only heads of the attention kind in DrawOptions::attention.
   const ResultFrame& frame(const std::string& table) const;
 
   // Returns the 95 % confidence interval of a mean over heads ("all", "rope" or "nope"), or NaN.
@@ -162,33 +162,33 @@ class AnalysisResults {
     return folder_ + "/" + table + ".parquet";
   }
   std::optional<std::size_t> find_run(const std::string& label) const;
-  void read_run_metadata();  // fills in runs_, which have label, phase and order
-  void read_intervals();
+  void read_run_metadata();  // completes runs_, which have only label, phase and order
+  void read_confidence_intervals();
 
   std::string folder_;
   FileSnapshot summary_;
   DrawOptions choices_;
   std::string sweep_name_;
-  std::vector<Json> runs_without_rows_;
-  std::vector<ResultRun> runs_;
+  std::vector<Json> runs_without_results_;
+  std::vector<RunInfo> runs_;
   // Confidence intervals by run, quantity and group of heads.
   std::map<std::tuple<std::size_t, std::string, std::string>, ConfidenceInterval> intervals_;
   mutable std::map<std::string, std::unique_ptr<ResultFrame>> frames_;
 };
 
 // Heads of one run that a panel averages: equal attention kind and equal ranges of visible keys.
-struct PanelGroup {
+struct PanelHeadGroup {
   std::size_t run = 0;
   std::string attention;  // empty: the run has only one kind
   std::string title;
 };
 
-// The head groups of a table, and the group of every row.
-struct PanelGroups {
-  std::vector<PanelGroup> groups;
+// Groups of heads, one per panel of a figure, and the group of every table row.
+struct PanelHeadGroups {
+  std::vector<PanelHeadGroup> groups;
   std::vector<std::size_t> of_row;  // (rows): index into groups
 
-  PanelGroups(const AnalysisResults& results, const ResultFrame& frame);
+  PanelHeadGroups(const AnalysisResults& results, const ResultFrame& frame);
   // Returns a caption sentence if some run has more than one attention kind, else "".
   std::string attention_kinds_note() const;
 };
@@ -196,13 +196,13 @@ struct PanelGroups {
 // Column of head_profile with the standard error over texts: "se", formerly "stderr"; "" if none.
 std::string profile_error_column(const ResultFrame& profile);
 
-// Returns the bounds of the head classes, such as "0.3 and 0.7", or a sentence if runs differ.
+// Returns the |r| thresholds of the head classes: "0.3 and 0.7", or a phrase if they vary by run.
 std::string taxonomy_bounds_text(const AnalysisResults& results);
 
 std::vector<double> absolute_values(std::vector<double> values);
 
-// Returns an axis limit per group of heads: the largest value of the column, 1 without values.
-std::vector<double> largest_value_by_group(const PanelGroups& groups, const ResultFrame& frame,
+// Returns an axis limit per group of heads: the column's largest value, or 1 if it has no values.
+std::vector<double> largest_value_by_group(const PanelHeadGroups& groups, const ResultFrame& frame,
                                            const std::string& column);
 
 // Returns the indices of up to `count` outliers of a scatter plot, farthest first. The distance of
@@ -217,11 +217,10 @@ struct HistogramBins {
   double high = 1;
   int count = 1;
 
-  double edge(int bin) const { return low + (high - low) * bin / count; }
-  std::vector<std::int64_t> count_values(const std::vector<double>& values) const;  // (count)
+  double lower_edge(int bin) const { return low + (high - low) * bin / count; }
+  std::vector<std::int64_t> count_per_bin(const std::vector<double>& values) const;  // (count)
 };
 
-// Converts an index to the int64 type of integer table cells.
 constexpr std::int64_t as_integer_cell(std::size_t index) {
   return static_cast<std::int64_t>(index);
 }

@@ -39,7 +39,8 @@ std::vector<TrainingPhase> training_phases_of_runs(const AnalysisResults& result
                          static_cast<double>(runs.size());
     for (const auto& word : split(replace_control_characters(phase.name), ' ')) {
       auto& lines = phase.lines;
-      if (!lines.empty() && text_width(lines.back() + " " + word, style::kPhase) + 0.05 <= width)
+      if (!lines.empty() &&
+          text_width_inches(lines.back() + " " + word, style::kPhase) + 0.05 <= width)
         lines.back() += " " + word;
       else
         lines.push_back(word);
@@ -99,54 +100,54 @@ double phase_names_height(const AnalysisResults& results, double inches) {
   return 0.1 + kPhaseLine * static_cast<double>(most);
 }
 
-// Height in inches of the run titles below run_axis_commands().
+// Height in inches of the run titles below an axis drawn with run_axis_commands().
 double run_labels_height(const AnalysisResults& results) {
   if (results.runs().size() <= 3) return 0.3;
   double longest = 0;
   for (const auto& run : results.runs())
-    longest = std::max(longest, text_width(shorten_text(run.title, kLongestLabel), style::kSmall));
+    longest =
+        std::max(longest, text_width_inches(shorten_text(run.title, kLongestLabel), style::kSmall));
   return 0.18 + 0.64 * longest;
 }
 
-// Margins and gaps in inches.
-constexpr double kLeft = 0.54;  // margin of a panel for tick labels and the axis label
-constexpr double kRight = 0.08;
-constexpr double kGap = 0.14;
+constexpr double kLeft = 0.54;   // inches left of a panel, for tick labels and the axis label
+constexpr double kRight = 0.08;  // inches right of a panel
+constexpr double kGap = 0.14;    // inches between rows of panels
 
 std::string multiply_expression(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
 // Plots a line from `low` to `high` as a vector: gnuplot's error bars leave a gap around the point.
-std::string plot_vertical_line(const std::string& x, const std::string& low,
-                               const std::string& high, double scale, const std::string& look) {
+std::string vertical_line_clause(const std::string& x, const std::string& low,
+                                 const std::string& high, double scale, const std::string& look) {
   return fmt::format("  data using ({}):({}):(0):({}) with vectors {}, \\\n", x,
                      multiply_expression(low, scale),
                      multiply_expression(fmt::format("({}) - ({})", high, low), scale), look);
 }
 
-std::string plot_whisker_line(const std::string& x, const PlotSeries& s, double scale) {
-  return plot_vertical_line(x, s.low, s.high, scale,
-                            fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
+std::string whisker_clause(const std::string& x, const PlotSeries& s, double scale) {
+  return vertical_line_clause(x, s.low, s.high, scale,
+                              fmt::format("nohead lw 1.2 lc rgb '{}'", s.look.colour));
 }
 
 // Plots the confidence interval of the mean. Caps distinguish it from the spread over heads.
-std::string plot_confidence_interval(const std::string& x, const PlotSeries& s, double scale) {
+std::string error_bar_clause(const std::string& x, const PlotSeries& s, double scale) {
   if (s.bar_low.empty()) return "";
-  return plot_vertical_line(
+  return vertical_line_clause(
       x, s.bar_low, s.bar_high, scale,
       fmt::format("heads nofilled size screen 0.007,90 lw 0.8 lc rgb '{}'", style::kInk));
 }
 
 }  // namespace
 
-std::string vertical_axis_of_runs(const AnalysisResults& results) {
+std::string y_axis_commands_for_runs(const AnalysisResults& results) {
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
                      0.5 - static_cast<double>(results.runs().size()), run_tick_labels(results, -1),
                      style::kSmall);
 }
 
-AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit) {
+AxisUnit choose_axis_unit(const HeadValuesByRun& groups, const std::string& unit) {
   double largest = 0;
   for (const auto& group : groups)
     for (const double fraction : {0.25, 0.75})
@@ -156,8 +157,8 @@ AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit) {
   return {std::pow(10, -power), fmt::format("10^{{{}}} {}", power, unit)};
 }
 
-std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale,
-                        const std::string& below) {
+std::string line_plot_command(const std::vector<PlotSeries>& series, std::size_t runs, double scale,
+                              const std::string& below) {
   std::string text = "plot \\\n" + below;
   for (const auto& s : series)
     if (runs > 1)
@@ -166,8 +167,8 @@ std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs,
           "'{}', \\\n",
           multiply_expression(s.low, scale), multiply_expression(s.high, scale), s.look.colour);
     else
-      text += plot_whisker_line("$1", s, scale);
-  for (const auto& s : series) text += plot_confidence_interval("$1", s, scale);
+      text += whisker_clause("$1", s, scale);
+  for (const auto& s : series) text += error_bar_clause("$1", s, scale);
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
     text +=
@@ -178,15 +179,15 @@ std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs,
   return text;
 }
 
-std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale,
-                          const std::string& below) {
+std::string whisker_plot_command(const std::vector<PlotSeries>& series, double scale,
+                                 const std::string& below) {
   std::string text = "plot \\\n" + below;
   const double step = series.size() > 1 ? 0.22 : 0;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
     const auto x = fmt::format(
         "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
-    text += plot_whisker_line(x, s, scale) + plot_confidence_interval(x, s, scale);
+    text += whisker_clause(x, s, scale) + error_bar_clause(x, s, scale);
     text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
                         multiply_expression(s.middle, scale), s.look.point_type, s.look.colour,
                         i + 1 < series.size() ? ", \\" : "");
@@ -201,17 +202,17 @@ std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series) {
   return entries;
 }
 
-RunValues mark_class_members_by_run(const AnalysisResults& results, const std::string& name) {
+HeadValuesByRun class_membership_by_run(const AnalysisResults& results, const std::string& name) {
   const ResultFrame& frame = results.frame("taxonomy");
   const auto& classes = frame.text_column("class");
-  std::vector<double> is(frame.rows(), kNan);
-  for (std::size_t row = 0; row < frame.rows(); ++row)
+  std::vector<double> is(frame.row_count(), kNan);
+  for (std::size_t row = 0; row < frame.row_count(); ++row)
     if (!classes[row].empty()) is[row] = classes[row] == name ? 1 : 0;
   return frame.group_by_run(is);
 }
 
-std::vector<double> mean_by_run(const RunValues& groups) {
-  return project(groups, mean_of);
+std::vector<double> mean_by_run(const HeadValuesByRun& groups) {
+  return to_vector(groups, mean_of);
 }
 
 int TrajectoryTable::add_column(const std::string& name, std::vector<double> values) {
@@ -219,18 +220,19 @@ int TrajectoryTable::add_column(const std::string& name, std::vector<double> val
   return static_cast<int>(columns_.size()) + 1;  // column 1 is the index of the run
 }
 
-PlotSeries TrajectoryTable::add_line(const std::string& name, std::vector<double> values,
-                                     LegendEntry look) {
+PlotSeries TrajectoryTable::add_line_series(const std::string& name, std::vector<double> values,
+                                            LegendEntry look) {
   const auto column = fmt::format("${}", add_column(name, std::move(values)));
   return {std::move(look), column, column, column};
 }
 
-PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const RunValues& groups) {
+PlotSeries TrajectoryTable::add_measure_series(const TrajectoryMeasure& measure,
+                                               const HeadValuesByRun& groups) {
   const auto quantile = [](double fraction) {
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
   const auto add_statistic = [&](const char* ending, const auto& statistic) {
-    return fmt::format("${}", add_column(measure.name + ending, project(groups, statistic)));
+    return fmt::format("${}", add_column(measure.name + ending, to_vector(groups, statistic)));
   };
   PlotSeries series{measure.look, "", "", ""};
   if (measure.summary == SummaryStatistic::mean ||
@@ -249,11 +251,11 @@ PlotSeries TrajectoryTable::add_measure(const TrajectoryMeasure& measure, const 
     if (measure.summary == SummaryStatistic::mean_and_quartiles) series.middle = mean;
   }
   add_statistic("_heads", [](const auto& group) { return static_cast<double>(group.size()); });
-  add_interval(measure, series);
+  add_error_bars(measure, series);
   return series;
 }
 
-void TrajectoryTable::add_interval(const TrajectoryMeasure& measure, PlotSeries& series) {
+void TrajectoryTable::add_error_bars(const TrajectoryMeasure& measure, PlotSeries& series) {
   std::vector<double> low;
   std::vector<double> high;
   for (std::size_t i = 0; i < results_.runs().size(); ++i) {
@@ -281,7 +283,7 @@ Figure TrajectoryTable::draw(Figure figure, const std::vector<TrajectoryPanel>& 
   const double above = phase_names_height(results_, inches);
   const Legend legend(layout.legend, figure.width);
   figure.height = above + rows * layout.panel_height + (rows - 1) * kGap +
-                  run_labels_height(results_) + legend.height();
+                  run_labels_height(results_) + legend.height_inches();
   figure.script = fmt::format(
       "set multiplot\nunset key\nset tics font ',{}'\nset ytics offset 0.5, 0\n", style::kSmall);
   for (int i = 0; i < count; ++i) {

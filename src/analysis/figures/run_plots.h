@@ -11,7 +11,7 @@
 namespace qkscope {
 
 // Returns gnuplot commands for a vertical axis with run i at y = -i: the first run is at the top.
-std::string vertical_axis_of_runs(const AnalysisResults& results);
+std::string y_axis_commands_for_runs(const AnalysisResults& results);
 
 // Scale factor of an axis and the matching unit in gnuplot markup, for example "10^{-3} per token".
 struct AxisUnit {
@@ -20,9 +20,9 @@ struct AxisUnit {
 };
 // Returns an axis unit whose scale is a power of ten that brings the quartiles of the groups into
 // the range 1 to 10. The scale is 1 if the quartiles are already between 0.05 and 1000.
-AxisUnit choose_axis_unit(const RunValues& groups, const std::string& unit);
+AxisUnit choose_axis_unit(const HeadValuesByRun& groups, const std::string& unit);
 
-// A measure plotted over runs. Each value is a gnuplot expression, for example "$2 - $3".
+// A measure plotted over runs. Strings are gnuplot expressions of CSV columns: "$2 - $3".
 struct PlotSeries {
   LegendEntry look;
   std::string middle;
@@ -34,19 +34,19 @@ struct PlotSeries {
 
 // Returns plot commands for lines with points, bands (whiskers for a single run) and error bars
 // over the runs (CSV column 1). `scale`: factor of the values; `below`: plot commands drawn first.
-std::string plot_series(const std::vector<PlotSeries>& series, std::size_t runs, double scale = 1,
-                        const std::string& below = "");
+std::string line_plot_command(const std::vector<PlotSeries>& series, std::size_t runs,
+                              double scale = 1, const std::string& below = "");
 // Returns plot commands for points with whiskers: series side by side, no lines between runs.
-std::string plot_whiskers(const std::vector<PlotSeries>& series, double scale = 1,
-                          const std::string& below = "");
+std::string whisker_plot_command(const std::vector<PlotSeries>& series, double scale = 1,
+                                 const std::string& below = "");
 
 std::vector<LegendEntry> legend_entries(const std::vector<PlotSeries>& series);
 
-// Returns, by run, 1 for each head of class `name` and 0 for each head of any other class.
-RunValues mark_class_members_by_run(const AnalysisResults& results, const std::string& name);
+// Returns 1 for each head of class `name` and 0 for each head of another class, grouped by run.
+HeadValuesByRun class_membership_by_run(const AnalysisResults& results, const std::string& name);
 
 // Shape (runs). Mean of each run; NaN for a run without values.
-std::vector<double> mean_by_run(const RunValues& groups);
+std::vector<double> mean_by_run(const HeadValuesByRun& groups);
 
 struct TrajectoryPanel {
   std::string y_label;   // gnuplot markup
@@ -68,8 +68,8 @@ struct TrajectoryMeasure {
   std::string name;  // the columns of the CSV are NAME_mean and so on
   SummaryStatistic summary;
   LegendEntry look;
-  std::string quantity;       // quantity of the interval in errors.parquet
-  std::string heads = "all";  // heads of the interval: "all", "rope" or "nope"
+  std::string quantity;       // name of the measure in errors.parquet
+  std::string heads = "all";  // heads averaged in errors.parquet: "all", "rope" or "nope"
 };
 
 // The CSV of a figure that compares runs: one row per run with summaries over its heads.
@@ -79,11 +79,11 @@ class TrajectoryTable {
 
   // Adds a column with one number per run and returns its 1-based index.
   int add_column(const std::string& name, std::vector<double> values);
-  // Adds a column with one number per run and returns the series that plots it without a band.
-  PlotSeries add_line(const std::string& name, std::vector<double> values, LegendEntry look);
+  // Adds a column with one number per run and returns its series, whose band has zero width.
+  PlotSeries add_line_series(const std::string& name, std::vector<double> values, LegendEntry look);
   // Adds the columns of a measure and returns its series. Columns: NAME_mean and NAME_std, or
   // NAME_median, NAME_q25, NAME_q75, NAME_mean; NAME_heads; NAME_low and NAME_high if known.
-  PlotSeries add_measure(const TrajectoryMeasure& measure, const RunValues& groups);
+  PlotSeries add_measure_series(const TrajectoryMeasure& measure, const HeadValuesByRun& groups);
 
   // Returns a sentence about the error bars for the caption, or "" if there are no error bars.
   std::string error_bars_note() const;
@@ -94,7 +94,7 @@ class TrajectoryTable {
               const TrajectoryLayout& layout) const;
 
  private:
-  void add_interval(const TrajectoryMeasure& measure, PlotSeries& series);
+  void add_error_bars(const TrajectoryMeasure& measure, PlotSeries& series);
   Table table() const;
 
   const AnalysisResults& results_;

@@ -1,6 +1,6 @@
 // Figures over the runs of a sweep: head classes, variance, RoPE against NoPE layers, and measures.
 // figures.yaml lists the panels of a figure of measures and the result column of every line in a
-// panel. Columns of `geometry` have one figure per question, with lines for RoPE and NoPE layers.
+// panel. Columns of `geometry` have one figure per group, with lines for RoPE and NoPE layers.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -22,11 +22,11 @@ struct LineSpec {
   std::string column;
   std::string legend;
   std::string look = "accent";
-  std::string null_column;  // the same measure with shuffled positions: a dotted line
+  std::string null_column;  // the measure with shuffled positions, as a dotted line
   bool absolute = false;
   std::string divisor;   // the line shows column / divisor
-  std::string name;      // of the CSV columns; default: the column, with abs_ for |column|
-  std::string quantity;  // in errors.parquet; default: the name
+  std::string name;      // prefix of CSV columns; default: `column`, or abs_COLUMN if `absolute`
+  std::string quantity;  // name in errors.parquet; default: `name`
 
   NLOHMANN_DEFINE_TYPE_INTRUSIVE_WITH_DEFAULT(LineSpec, table, column, legend, look, null_column,
                                               absolute, divisor, name, quantity)
@@ -53,7 +53,7 @@ LegendEntry legend_entry(const LineSpec& line) {
 }
 
 // Returns the values of a plotted line, shape (rows); NaN where the divisor column is 0.
-std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) {
+std::vector<double> plotted_values(const ResultFrame& frame, const LineSpec& line) {
   auto values = frame.real_column(line.column);
   if (line.absolute) values = absolute_values(std::move(values));
   if (line.divisor.empty()) return values;
@@ -64,21 +64,21 @@ std::vector<double> line_values(const ResultFrame& frame, const LineSpec& line) 
 }
 
 // Adds the CSV columns of one panel to `table` and its plotted series to `all_series`.
-TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kind,
-                           const PanelSpec& panel, TrajectoryTable& table,
-                           std::vector<PlotSeries>& all_series) {
+TrajectoryPanel make_trajectory_panel(const AnalysisResults& results, const FigureKind& kind,
+                                      const PanelSpec& panel, TrajectoryTable& table,
+                                      std::vector<PlotSeries>& all_series) {
   std::vector<PlotSeries> series;
-  RunValues groups;  // values of all lines
+  HeadValuesByRun groups;  // values of all lines
   for (const auto& line : panel.lines) {
     const ResultFrame& frame = results.frame(line.table);
     const auto is_first = [&](std::size_t row) { return frame.is_first_component(row); };
-    const auto of_line = frame.group_by_run(line_values(frame, line), is_first);
+    const auto of_line = frame.group_by_run(plotted_values(frame, line), is_first);
     const std::string name =
         line.name.empty() ? (line.absolute ? "abs_" : "") + line.column : line.name;
     series.push_back(
-        table.add_measure({name, kind.keys.at("summary").get<SummaryStatistic>(),
-                           legend_entry(line), line.quantity.empty() ? name : line.quantity},
-                          of_line));
+        table.add_measure_series({name, kind.keys.at("summary").get<SummaryStatistic>(),
+                                  legend_entry(line), line.quantity.empty() ? name : line.quantity},
+                                 of_line));
     groups.insert(groups.end(), of_line.begin(), of_line.end());
   }
   all_series.insert(all_series.end(), series.begin(), series.end());
@@ -100,8 +100,8 @@ TrajectoryPanel make_panel(const AnalysisResults& results, const FigureKind& kin
   return {panel.unit.empty() ? panel.label : fmt::format("{} ({})", panel.label, unit.text),
           panel.settings,
           kind.keys.value("whiskers", false)
-              ? plot_whiskers(series, unit.scale, below)
-              : plot_series(series, results.runs().size(), unit.scale, below),
+              ? whisker_plot_command(series, unit.scale, below)
+              : line_plot_command(series, results.runs().size(), unit.scale, below),
           !panel.shade_between &&
               std::ranges::all_of(groups, [](const auto& group) { return group.empty(); })};
 }
@@ -117,14 +117,14 @@ void add_rope_nope_panel(const AnalysisResults& results, const Json& panel, Traj
     const auto heads = frame.group_by_run(
         column, [&](std::size_t row) { return frame.text_column("rope")[row] == rope; });
     if (std::ranges::all_of(heads, [](const auto& values) { return values.empty(); })) continue;
-    const auto look = rope_nope_legend()[rope == "rope" ? 0 : 1];
-    series.push_back(table.add_measure({fmt::format("{}_{}", rope, column),
-                                        SummaryStatistic::mean_and_quartiles, look, column, rope},
-                                       heads));
+    const auto look = rope_nope_legend_entries()[rope == "rope" ? 0 : 1];
+    const TrajectoryMeasure measure{fmt::format("{}_{}", rope, column),
+                                    SummaryStatistic::mean_and_quartiles, look, column, rope};
+    series.push_back(table.add_measure_series(measure, heads));
   }
   if (series.empty()) return;
   panels.push_back(
-      {panel.at("label"), "set yrange [*:*]\n", plot_series(series, results.runs().size())});
+      {panel.at("label"), "set yrange [*:*]\n", line_plot_command(series, results.runs().size())});
   if (series.size() > legend.size()) legend = series;
 }
 
@@ -148,13 +148,13 @@ Table class_count_table(const ResultFrame& heads) {
 
 }  // namespace
 
-Figure trajectory(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_trajectory(const AnalysisResults& results, const FigureKind& kind) {
   TrajectoryTable table(results);
   std::vector<PlotSeries> series;
   std::vector<TrajectoryPanel> panels;
   bool null = false;
   for (const auto& panel : kind.keys.at("panels").get<std::vector<PanelSpec>>()) {
-    panels.push_back(make_panel(results, kind, panel, table, series));
+    panels.push_back(make_trajectory_panel(results, kind, panel, table, series));
     for (const auto& line : panel.lines)
       null = null || results.frame(line.table).has_column(line.null_column);
   }
@@ -167,35 +167,35 @@ Figure trajectory(const AnalysisResults& results, const FigureKind& kind) {
   return table.draw(std::move(figure), panels, layout);
 }
 
-Figure geometry_over_runs(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_geometry_over_runs(const AnalysisResults& results, const FigureKind& kind) {
   TrajectoryTable table(results);
   std::vector<TrajectoryPanel> panels;
   std::vector<PlotSeries> legend;
   for (const auto& panel : kind.keys.at("panels"))
     add_rope_nope_panel(results, panel, table, panels, legend);
-  if (panels.empty()) return empty_figure("the runs have no column of this question");
-  const auto question =
-      std::ranges::find(geometry_questions(), kind.text("question"), &GeometryQuestion::name);
+  if (panels.empty()) return make_empty_figure("the runs have no column of this question");
+  const auto group = std::ranges::find(geometry_column_groups(), kind.text("question"),
+                                       &GeometryColumnGroup::name);
   Figure figure;
-  figure.title = question->title;
-  figure.question = question->name;
+  figure.title = group->title;
+  figure.column_group = group->name;
   figure.caption = fmt::format(
       "{} Per run, heads of RoPE layers (circles) and of NoPE layers (diamonds) apart: mean over "
       "heads, band between the quartiles. Dashed lines separate phases.{}",
-      question->sentence, table.error_bars_note());
+      group->sentence, table.error_bars_note());
   return table.draw(std::move(figure), panels,
                     {.panel_height = 1.25,
                      .columns = panels.size() > 1 ? 2 : 1,
                      .legend = legend_entries(legend)});
 }
 
-Figure taxonomy_evolution(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_taxonomy_evolution(const AnalysisResults& results, const FigureKind& kind) {
   TrajectoryTable table(results);
   std::string plots = "plot \\\n";
   std::vector<LegendEntry> legend;
   std::vector<double> total;  // heads with a class in each run
   for (const auto& c : style::kClasses) {
-    const auto members = mark_class_members_by_run(results, c.name);
+    const auto members = class_membership_by_run(results, c.name);
     total.clear();
     for (const auto& run : members) total.push_back(static_cast<double>(run.size()));
     legend.push_back({c.title, c.colour, style::kSquare});
@@ -205,12 +205,12 @@ Figure taxonomy_evolution(const AnalysisResults& results, const FigureKind& kind
   }
   table.add_column("all_heads", total);
   Figure figure;
-  figure.caption = kind.fill("caption", kind.fill("classes", taxonomy_bounds_text(results)));
+  figure.caption = kind.format("caption", kind.format("classes", taxonomy_bounds_text(results)));
   return table.draw(std::move(figure), {{"fraction of heads", kind.text("settings"), plots}},
                     {.legend = legend});
 }
 
-Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_class_counts(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& heads = results.frame("taxonomy");
   const bool nope = heads.has_nope_rows();
   Figure figure;
@@ -223,21 +223,21 @@ Figure class_counts(const AnalysisResults& results, const FigureKind& kind) {
   int row = 0;
   for (const auto& c : style::kClasses) {
     tics += fmt::format("{}'{}' {}", row > 0 ? ", " : "", c.title, -row);
-    plot += kind.fill("bars", fmt::arg("row", row++), fmt::arg("colour", c.colour)) + "\n  ";
+    plot += kind.format("bars", fmt::arg("row", row++), fmt::arg("colour", c.colour)) + "\n  ";
   }
   figure.height = 1.5;
   figure.script = margin_commands(1.15, style::kColumn - 0.1, 0.36, 1.44) +
-                  kind.fill("script", fmt::arg("tics", tics), fmt::arg("bottom", 0.5 - row),
-                            fmt::arg("right", 1.4 * static_cast<double>(total))) +
-                  plot + (nope ? kind.fill("nope_bars") + "\n  " : "") + kind.fill("counts");
-  figure.caption =
-      kind.fill("caption", results.run_title(), kind.fill("classes", taxonomy_bounds_text(results)),
-                nope ? " Hatched: heads of NoPE layers." : "");
+                  kind.format("script", fmt::arg("tics", tics), fmt::arg("bottom", 0.5 - row),
+                              fmt::arg("right", 1.4 * static_cast<double>(total))) +
+                  plot + (nope ? kind.format("nope_bars") + "\n  " : "") + kind.format("counts");
+  figure.caption = kind.format("caption", results.run_title(),
+                               kind.format("classes", taxonomy_bounds_text(results)),
+                               nope ? " Hatched: heads of NoPE layers." : "");
   return figure;
 }
 
-Figure explained_variance(const AnalysisResults& results, const FigureKind& kind) {
-  if (!results.has_single_run()) return trajectory(results, kind);
+Figure draw_explained_variance(const AnalysisResults& results, const FigureKind& kind) {
+  if (!results.has_single_run()) return draw_trajectory(results, kind);
   const ResultFrame& qk = results.frame("qk");
   const auto& pcs = qk.integer_column("pc");
   Figure figure;
@@ -249,12 +249,12 @@ Figure explained_variance(const AnalysisResults& results, const FigureKind& kind
     if (!values.empty())
       figure.data.add({pc, mean_of(values), standard_deviation_of(values), std::ssize(values)});
   }
-  figure.script = kind.fill("script_of_one");
+  figure.script = kind.format("script_of_one");
   figure.caption = kind.text("caption_of_one");
   return figure;
 }
 
-Figure variance_decomposition(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_variance_decomposition(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& rotated = results.frame("rotated");
   const auto a = mean_by_run(rotated.group_by_run("var_frac_a"));
   const auto b = mean_by_run(rotated.group_by_run("var_frac_b"));
@@ -274,7 +274,7 @@ Figure variance_decomposition(const AnalysisResults& results, const FigureKind& 
   return table.draw({}, {{"share of variance", kind.text("settings"), plot}}, {.legend = legend});
 }
 
-Figure nope_vs_rope(const AnalysisResults& results, const FigureKind& kind) {
+Figure draw_nope_vs_rope(const AnalysisResults& results, const FigureKind& kind) {
   const ResultFrame& qk = results.frame("qk");
   const ResultFrame& metrics = results.frame("head_metrics");
   TrajectoryTable table(results);
@@ -289,10 +289,10 @@ Figure nope_vs_rope(const AnalysisResults& results, const FigureKind& kind) {
       });
     };
     if (std::ranges::any_of(group(qk, "r_q"), [](const auto& heads) { return heads.empty(); }))
-      return empty_figure("a run has only layers of one kind (RoPE or NoPE)");
+      return make_empty_figure("a run has only layers of one kind (RoPE or NoPE)");
     const auto add = [&](const ResultFrame& frame, const char* column, const char* name,
                          const LegendEntry& look) {
-      return table.add_measure(
+      return table.add_measure_series(
           {rope + name, SummaryStatistic::mean_and_deviation, look, column, rope},
           group(frame, column));
     };
@@ -302,12 +302,12 @@ Figure nope_vs_rope(const AnalysisResults& results, const FigureKind& kind) {
         add(metrics, "ap_profile_overall", "_ap", {title, colour, style::kCircle}));
   }
   Figure figure;
-  figure.caption = kind.fill("caption", table.error_bars_note());
+  figure.caption = kind.format("caption", table.error_bars_note());
   return table.draw(std::move(figure),
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
-                      plot_series(signal, results.runs().size())},
+                      line_plot_command(signal, results.runs().size())},
                      {"attention plasticity", "set yrange [0:1.02]\n",
-                      plot_series(plasticity, results.runs().size())}},
+                      line_plot_command(plasticity, results.runs().size())}},
                     {.panel_height = 1.35, .legend = legend_entries(signal)});
 }
 

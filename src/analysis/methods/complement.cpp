@@ -11,7 +11,7 @@ namespace qkscope {
 namespace {
 
 // Applies a Householder reflection to both sides of a symmetric matrix.
-void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
+void reflect_symmetric_matrix(Matrix& matrix, std::span<const double> w) {
   reflect_rows(matrix, w);
   for (std::int64_t i = 0; i < matrix.rows; ++i)
     for (std::int64_t j = 0; j < i; ++j) std::swap(matrix(i, j), matrix(j, i));
@@ -20,8 +20,8 @@ void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
 
 // Largest |correlation| between a coordinate and position, computed from `drift` (covariances with
 // position) and the scatter matrix. Skips coordinates whose variance is only rounding error.
-double largest_correlation(std::span<const double> drift, const Matrix& scatter,
-                           const PooledMoments& pooled) {
+double largest_position_correlation(std::span<const double> drift, const Matrix& scatter,
+                                    const PooledMoments& pooled) {
   const double negligible = 1e-20 * trace(pooled.scatter);
   double largest = 0;
   for (std::size_t i = 0; i < drift.size(); ++i) {
@@ -41,10 +41,10 @@ std::vector<double> standard_basis_vector(std::int64_t size, std::size_t at) {
 
 // Sets the separability of queries and keys in every plane: balanced accuracy of the best threshold
 // on the line through the two centroids. Skips planes with a separability known from moments.
-void set_separability(const CentredRows& queries, const CentredRows& keys,
-                      const PooledMoments& pooled, const Matrix& axes,
-                      std::vector<ComplementPair>& planes) {
-  if (planes.empty()) return;  // without b, `axes` has no columns either
+void set_plane_separability(const CentredRows& queries, const CentredRows& keys,
+                            const PooledMoments& pooled, const Matrix& axes,
+                            std::vector<ComplementPair>& planes) {
+  if (planes.empty()) return;  // without an axis b, `axes` is empty too
   const auto delta = multiply(axes, pooled.delta);
   Matrix lines(axes.rows / 2, axes.cols);
   std::vector<std::size_t> apart;
@@ -74,7 +74,7 @@ bool rotates_like_rope(std::span<const double> x, std::span<const double> y) {
 }
 
 double nearest_frequency(double omega, const std::vector<double>& frequencies) {
-  // RoPE frequencies form a geometric series, so the nearest one is found by ratio.
+  // RoPE frequencies form a geometric series, so compare them by the logarithm of their ratio.
   const auto ratio = [&](double frequency) {
     return std::fabs(std::log(std::max(omega, 1e-300) / frequency));
   };
@@ -90,15 +90,15 @@ OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::spa
   if (dim < 3) return {};
   // Two Householder reflections map a and b to the first two axes. The eigenvectors of the
   // remaining block of the matrix are then orthogonal to a and b to machine precision.
-  const auto first = householder_between(a, standard_basis_vector(dim, 0));
+  const auto first = householder_vector(a, standard_basis_vector(dim, 0));
   Matrix b_row(1, dim);
   b_row.data.assign(b.begin(), b.end());
   reflect_rows(b_row, first);
   b_row(0, 0) = 0;
-  const auto second = householder_between(b_row.data, standard_basis_vector(dim, 1));
+  const auto second = householder_vector(b_row.data, standard_basis_vector(dim, 1));
   Matrix turned = pooled.scatter;
-  reflect_symmetric(turned, first);
-  reflect_symmetric(turned, second);
+  reflect_symmetric_matrix(turned, first);
+  reflect_symmetric_matrix(turned, second);
   Matrix rest(dim - 2, dim - 2);
   for (std::int64_t i = 0; i < dim - 2; ++i)
     for (std::int64_t j = 0; j < dim - 2; ++j)
@@ -112,15 +112,15 @@ OrthogonalComplement orthogonal_complement(const PooledMoments& pooled, std::spa
   reflect_rows(complement.axes, second);
   reflect_rows(complement.axes, first);
   std::vector<double> drift = pooled.cross_scatter;
-  apply_reflection(drift, first);
-  apply_reflection(drift, second);
-  complement.position_r = largest_correlation(std::span(drift).subspan(2), rest, pooled);
+  apply_householder(drift, first);
+  apply_householder(drift, second);
+  complement.position_r = largest_position_correlation(std::span(drift).subspan(2), rest, pooled);
   return complement;
 }
 
-std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
-                                              const OrthogonalComplement& complement,
-                                              const RotationOptions& options) {
+std::vector<ComplementPair> find_complement_planes(const PooledMoments& pooled,
+                                                   const OrthogonalComplement& complement,
+                                                   const RotationOptions& options) {
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
   if (pairs == 0) return {};  // heads of two dimensions have no complement
   const auto delta = multiply(complement.axes, pooled.delta);
@@ -134,7 +134,7 @@ std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
     pair.angle_r = pair.omega = pair.nearest_inv_freq = kNan;
-    // Equal centroids give separability 0.5; they are always equal if b is the mean difference.
+    // Separability is 0.5 if the centroids of queries and keys, projected onto the plane, coincide.
     const double radius = std::sqrt(variance / static_cast<double>(pooled.count));
     const bool mixed = std::hypot(delta[2 * i], delta[2 * i + 1]) <= 1e-9 * radius;
     pair.separability = mixed ? 0.5 : kNan;
@@ -147,9 +147,9 @@ void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             const PooledMoments& pooled, const Matrix& axes,
                             PlaneSearchInput search, const RotationOptions& options,
                             std::vector<ComplementPair>& planes) {
-  set_separability(queries, keys, pooled, axes, planes);
+  set_plane_separability(queries, keys, pooled, axes, planes);
   for (std::size_t i = 0; i < planes.size(); ++i) {
-    const auto peak = search.frequencies.strongest_rotation(
+    const auto peak = search.frequencies.strongest_rotation_frequency(
         search.units.unit_vectors_in_plane(static_cast<std::int64_t>(i)));
     ComplementPair& pair = planes[i];
     pair.angle_r = peak.strength;

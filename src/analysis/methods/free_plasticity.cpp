@@ -13,14 +13,14 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kKeysPerText = 16;  // at most; more are drawn at random
-constexpr std::int64_t kLanes = 4;         // groups of texts counted side by side
+constexpr std::int64_t kKeysPerText = 16;  // keys sampled from a text that has more
+constexpr std::int64_t kLanes = 4;         // groups of texts per SIMD vector
 
-// One number per lane.
+// SIMD vectors with one lane per group of texts.
 using LaneScores = float __attribute__((vector_size(kLanes * sizeof(float))));
 using LaneCounts = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
 
-// A text that was sampled for a bin of queries, and its range of eligible keys.
+// A text sampled for a bin of query positions, with its earlier keys inside the head's window.
 struct SampledText {
   std::int64_t example = 0;
   KeyRange keys;
@@ -32,7 +32,7 @@ struct SampledText {
 // keys have the same score there.
 class BinQueries {
  public:
-  void load_bin(const ComputedProfile& source, std::size_t bin) {
+  void load_bin(const GaussianPlasticityProfile& source, std::size_t bin) {
     const SortedQueries& queries = source.queries;
     const auto& rows = queries.rows_of_bin[bin];
     const auto group_of_row = [&](std::int64_t row) {
@@ -48,9 +48,9 @@ class BinQueries {
     std::vector<std::int64_t> next(count.size());  // (groups): column of the next query
     block_begin_ = {0};
     queries_outside_.clear();
-    for (std::size_t lane = 0; lane < lanes(); ++lane) {
+    for (std::size_t lane = 0; lane < lane_count(); ++lane) {
       const auto own = count[group_[lane]];
-      if (lane % kLanes == 0) block_begin_.push_back(width() + kLanes * own);
+      if (lane % kLanes == 0) block_begin_.push_back(column_count() + kLanes * own);
       next[group_[lane]] = block_begin_[lane / kLanes] + static_cast<std::int64_t>(lane % kLanes);
       queries_outside_.push_back(static_cast<std::int32_t>(size_ - own));
     }
@@ -76,16 +76,15 @@ class BinQueries {
   }
 
   std::int64_t size() const { return size_; }
-  std::int64_t width() const { return block_begin_.back(); }  // columns
-  const float* columns() const { return columns_.data(); }    // (dim, stride)
-  std::int64_t stride() const { return width() + kFewColumnsPadding; }
-  std::size_t lanes() const { return group_.size(); }
-  // Returns the group of texts in a SIMD lane. Lanes beyond the last group have no queries.
-  std::size_t group(std::size_t lane) const { return group_[lane]; }
-  // Returns the number of queries outside the group of a SIMD lane.
-  std::int32_t queries_outside(std::size_t lane) const { return queries_outside_[lane]; }
-  // Counts queries with score x > y by group of texts, into preferring (lanes). x and y (width):
-  // scores of two keys.
+  std::int64_t column_count() const { return block_begin_.back(); }
+  const float* data() const { return columns_.data(); }  // (dim, stride)
+  std::int64_t stride() const { return column_count() + kFewColumnsPadding; }
+  std::size_t lane_count() const { return group_.size(); }
+  // Returns the group of texts that a SIMD lane processes. Lanes beyond the last group are idle.
+  std::size_t group_of_lane(std::size_t lane) const { return group_[lane]; }
+  std::int32_t queries_outside_group(std::size_t lane) const { return queries_outside_[lane]; }
+  // For each group of texts, counts in `preferring` (lanes) the queries with a higher score for the
+  // first key than for the second: x > y. x and y (columns): scores of the two keys.
   void count_preferences_by_group(const float* x, const float* y, std::int32_t* preferring) const {
     for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
       LaneCounts count = {};
@@ -122,7 +121,7 @@ struct BinSums {
 class ModelFreeProfile {
  public:
   // `eligible`: keys before each bin.
-  ModelFreeProfile(const ComputedProfile& source, const PlasticityOptions& options,
+  ModelFreeProfile(const GaussianPlasticityProfile& source, const PlasticityOptions& options,
                    const EligibleKeys& eligible)
       : source_(source),
         options_(options),
@@ -130,7 +129,7 @@ class ModelFreeProfile {
         groups_(options.replicates ? source.texts.size() : 0) {}
 
   // `gaussian`: mean Gaussian plasticity of the bin, used for texts without any evaluated pair.
-  BinSums bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
+  BinSums sum_bin(std::size_t bin, std::int64_t gaussian_point, double gaussian) {
     BinSums sums;
     const auto groups = as_index(groups_);
     sums.weight_without.resize(groups);
@@ -140,26 +139,26 @@ class ModelFreeProfile {
     if (queries_.size() < 2) return sums;
     Random random(options_.seed ^ (static_cast<std::uint64_t>(bin + 1) << 40));
     for (const auto& text : sample_texts(static_cast<std::int64_t>(bin), random)) {
-      score(text, random);
+      score_keys(text, random);
       const auto own_group =
           as_index(source_.texts.group_of(source_.sorted.text[as_index(text.example)]));
       const auto pairs = keys_ * (keys_ - 1) / 2;
       const auto evaluated = static_cast<double>(pairs);
-      const double weight = static_cast<double>(text.keys.pair_count());
-      const auto products = add_pairs();
+      const double weight = static_cast<double>(text.keys.key_pair_count());
+      const auto products = compare_key_pairs();
       const auto plasticity = [&](std::int64_t sum, std::int64_t count) {
         return (unbiased_plasticity(sum, count) + equal_pairs_) / evaluated;
       };
       const double modelled = gaussian_point < 0 ? 0
-                                                 : source_.tables.texts.mean_of_example(
+                                                 : source_.tables.texts.mean_plasticity(
                                                        text.example, gaussian_point, gaussian);
       sums.pairs += evaluated;
       sums.weight += weight;
       sums.free += weight * plasticity(products, queries_.size());
       sums.gaussian += weight * modelled;
-      for (std::size_t lane = 0; lane < queries_.lanes(); ++lane) {
-        const auto group = queries_.group(lane);
-        const auto rest = queries_.queries_outside(lane);
+      for (std::size_t lane = 0; lane < queries_.lane_count(); ++lane) {
+        const auto group = queries_.group_of_lane(lane);
+        const auto rest = queries_.queries_outside_group(lane);
         if (group >= groups || group == own_group || rest < 2) continue;
         sums.weight_without[group] += weight;
         sums.free_without[group] += weight * plasticity(without_[lane], rest);
@@ -175,8 +174,8 @@ class ModelFreeProfile {
     std::int64_t keys = 0;  // at most kKeysPerText of every text
     std::int64_t total = 0;
     for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e) {
-      const KeyRange range = eligible_.at(e, point);
-      if (range.pair_count() == 0) continue;
+      const KeyRange range = eligible_.key_range(e, point);
+      if (range.key_pair_count() == 0) continue;
       all_.push_back({e, range});
       keys += std::min(kKeysPerText, range.end - range.begin);
       total += range.end - range.begin;
@@ -191,7 +190,7 @@ class ModelFreeProfile {
     return chosen;
   }
 
-  void score(const SampledText& text, Random& random) {
+  void score_keys(const SampledText& text, Random& random) {
     const auto count = text.keys.end - text.keys.begin;
     const auto dim = source_.keys.dim;
     const float* rows = source_.keys.row(text.keys.begin);
@@ -200,25 +199,25 @@ class ModelFreeProfile {
       keys_ = kKeysPerText;
       gathered_.resize(as_index(keys_ * dim));
       for (std::int64_t i = 0, kept = 0; kept < keys_; ++i) {
-        if (static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(count - i))) >=
+        if (static_cast<std::int64_t>(random.next_below(static_cast<std::uint64_t>(count - i))) >=
             keys_ - kept)
           continue;
         std::copy_n(rows + i * dim, dim, gathered_.begin() + kept++ * dim);
       }
       rows = gathered_.data();
     }
-    scores_.resize(as_index(keys_ * queries_.width() + kFewColumnsPadding));
-    multiply_few_columns(rows, keys_, dim, queries_.columns(), queries_.stride(), queries_.width(),
-                         scores_.data());
+    scores_.resize(as_index(keys_ * queries_.column_count() + kFewColumnsPadding));
+    multiply_few_columns(rows, keys_, dim, queries_.data(), queries_.stride(),
+                         queries_.column_count(), scores_.data());
   }
 
   // Returns the sum of k (n - k) over all pairs of keys of a text, where k of the n queries prefer
   // the first key. Stores the leave-one-group-out sums in without_. Pairs of equal keys are counted
   // in equal_pairs_ instead, because no query prefers either key.
-  QKSCOPE_VECTORIZE_FOR_CPU std::int64_t add_pairs() {
+  QKSCOPE_VECTORIZE_FOR_CPU std::int64_t compare_key_pairs() {
     const auto n = queries_.size();
-    const auto width = queries_.width();
-    const auto lanes = queries_.lanes();
+    const auto width = queries_.column_count();
+    const auto lanes = queries_.lane_count();
     std::int64_t sum = 0;
     equal_pairs_ = 0;
     preferring_.resize(lanes);
@@ -237,13 +236,13 @@ class ModelFreeProfile {
         sum += prefer * (n - prefer);
         for (std::size_t lane = 0; lane < lanes; ++lane) {
           const auto rest = prefer - preferring_[lane];  // without the group's queries
-          without_[lane] += std::int64_t{rest} * (queries_.queries_outside(lane) - rest);
+          without_[lane] += std::int64_t{rest} * (queries_.queries_outside_group(lane) - rest);
         }
       }
     return sum;
   }
 
-  const ComputedProfile& source_;
+  const GaussianPlasticityProfile& source_;
   const PlasticityOptions& options_;
   const EligibleKeys& eligible_;
   int groups_;
@@ -252,7 +251,7 @@ class ModelFreeProfile {
   std::int64_t keys_ = 0;                 // number of keys in the current text
   double equal_pairs_ = 0;                // pairs of equal keys in the current text
   std::vector<float> gathered_;           // (keys, dim): the sampled keys of a text
-  std::vector<float> scores_;             // (keys, width), and padding behind the last row
+  std::vector<float> scores_;             // (keys, columns of queries_), then padding
   std::vector<std::int32_t> preferring_;  // (lanes): queries that prefer the first key
   std::vector<std::int64_t> without_;     // (lanes): leave-one-group-out sums of k (n - k)
   std::vector<SampledText> all_;          // texts with a pair of keys before the current bin
@@ -260,14 +259,14 @@ class ModelFreeProfile {
 
 }  // namespace
 
-void add_model_free_profile(const ComputedProfile& source, const PlasticityOptions& options,
-                            PlasticityResult& result) {
+void add_model_free_profile(const GaussianPlasticityProfile& source,
+                            const PlasticityOptions& options, PlasticityResult& result) {
   const auto& modelled = source.model.side.points.bin;
   const auto bins = source.bins.size();
-  std::optional<EligibleKeys> at_bins;  // only needed if some bins have no model
+  std::optional<EligibleKeys> at_bins;  // set only if some bins have no query model
   if (modelled.size() < bins) {
-    QueryPoints points;
-    for (const auto& bin : source.bins) points.add(bin.bin, bin.position, 0, 0);
+    QueryEvaluationPoints points;
+    for (const auto& bin : source.bins) points.add_point(bin.bin, bin.position, 0, 0);
     at_bins.emplace(source.sorted, points, options.sliding_window);
   }
   ModelFreeProfile profile(source, options, at_bins ? *at_bins : source.eligible);
@@ -278,8 +277,8 @@ void add_model_free_profile(const ComputedProfile& source, const PlasticityOptio
     ProfilePoint& point = result.profile[b];
     const bool has_model = next < modelled.size() && modelled[next] == source.bins[b].bin;
     const auto at = has_model ? next++ : 0;
-    const BinSums sums = profile.bin(b, has_model ? static_cast<std::int64_t>(at) : -1,
-                                     has_model ? point.mean.ap : 0);
+    const BinSums sums = profile.sum_bin(b, has_model ? static_cast<std::int64_t>(at) : -1,
+                                         has_model ? point.mean.ap : 0);
     if (sums.weight == 0) continue;
     point.free_pairs = static_cast<std::int64_t>(sums.pairs);
     point.ap_free = (has_model ? point.mean.ap : 0) + (sums.free - sums.gaussian) / sums.weight;
@@ -288,7 +287,7 @@ void add_model_free_profile(const ComputedProfile& source, const PlasticityOptio
       const double left = replicates.queries[group * bins + b];
       if (left < 2 || sums.weight_without[group] == 0) continue;
       replicates.free[group * bins + b] =
-          (has_model ? source.tables.groups.mean_without(group, at) : 0) +
+          (has_model ? source.tables.groups.mean_without_group(group, at) : 0) +
           (sums.free_without[group] - sums.gaussian_without[group]) / sums.weight_without[group];
     }
   }

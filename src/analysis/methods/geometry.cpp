@@ -40,7 +40,7 @@ void add_massive_dimensions(const std::string& side, const Matrix& second, Geome
 
 std::complex<double> mean_of_rotary_pair(const Moments& rows, const RotaryEmbedding& rope,
                                          std::size_t pair) {
-  const auto [real, imaginary] = rope.dimensions(pair);
+  const auto [real, imaginary] = rope.pair_dimensions(pair);
   return {rows.mean[real], rows.mean[imaginary]};
 }
 
@@ -49,8 +49,8 @@ std::complex<double> mean_of_rotary_pair(const Moments& rows, const RotaryEmbedd
 // products of matrices are elementwise; the sum over all dimensions is the variance of the score.
 std::vector<double> score_variance_by_dimension(const Moments& queries, const Moments& keys) {
   const auto dim = queries.mean.size();
-  const double n_q = static_cast<double>(queries.size());
-  const double n_k = static_cast<double>(keys.size());
+  const double n_q = static_cast<double>(queries.count);
+  const double n_k = static_cast<double>(keys.count);
   std::vector<double> shares(dim);
   for (std::size_t a = 0; a < dim; ++a) {
     const double* q = queries.scatter.row(static_cast<std::int64_t>(a));
@@ -102,20 +102,20 @@ EffectiveRanks effective_ranks(std::vector<double> l) {
 
 Matrix second_moment(const Moments& rows) {
   Matrix matrix = rows.scatter;
-  for (double& x : matrix.data) x /= static_cast<double>(rows.size());
+  for (double& x : matrix.data) x /= static_cast<double>(rows.count);
   for (std::int64_t i = 0; i < matrix.rows; ++i)
     add_scaled(rows.mean[as_index(i)], rows.mean, {matrix.row(i), rows.mean.size()});
   return matrix;
 }
 
-// With A = L L^T, the matrices A^(1/2) B A^(1/2) and L^T B L have the same eigenvalues.
+// With the Cholesky factorization A = L L^T, A B has the eigenvalues of the symmetric L^T B L.
 std::vector<double> product_spectrum(const Matrix& a, const Matrix& b) {
   const Matrix root = semidefinite_cholesky(a);
   Matrix transposed(root.cols, root.rows);
   for (std::int64_t i = 0; i < root.rows; ++i)
     for (std::int64_t j = 0; j <= i; ++j) transposed(j, i) = root(i, j);
   Matrix product = multiply(multiply(transposed, b), root);
-  fill_lower_triangle(product);  // rounding leaves it slightly asymmetric
+  mirror_upper_triangle(product);  // rounding leaves it slightly asymmetric
   return leading_eigenpairs(product, 0).values;
 }
 
@@ -156,8 +156,8 @@ void add_frequency_columns(const RotaryMoments& queries, const RotaryMoments& ke
                            const RotaryEmbedding& rope, GeometryResult& result) {
   const auto by_dimension = score_variance_by_dimension(queries.rows, keys.rows);
   const double variance = sum(by_dimension);
-  for (std::size_t p = 0; p < rope.pairs(); ++p) {
-    const auto [real, imaginary] = rope.dimensions(p);
+  for (std::size_t p = 0; p < rope.pair_count(); ++p) {
+    const auto [real, imaginary] = rope.pair_dimensions(p);
     RotaryPair pair;
     pair.inv_freq = rope.inv_freq[p];
     pair.mean_abs_q = queries.pair_abs[p];
@@ -184,14 +184,14 @@ void add_frequency_columns(const RotaryMoments& queries, const RotaryMoments& ke
   result.set("frequency_use_slow", slow);
 }
 
-// The RoPE phase at distance D = block * width + remainder is a product of two phases, so the
-// scores at all distances are one matrix product of a factor by block and a factor by remainder.
+// The RoPE phase at distance D = block * width + rest is the product of the phases at block * width
+// and at rest, so one matrix product (blocks, 2 pairs) x (2 pairs, width) gives all scores.
 std::vector<double> mean_score_by_distance(const Moments& queries, const Moments& keys,
                                            const RotaryEmbedding& rope, double scale,
                                            std::int64_t distances) {
   const auto width = static_cast<std::int64_t>(std::ceil(std::sqrt(distances)));
   const auto blocks = (distances + width - 1) / width;
-  const auto pairs = static_cast<std::int64_t>(rope.pairs());
+  const auto pairs = static_cast<std::int64_t>(rope.pair_count());
   Matrix left(blocks, 2 * pairs);
   Matrix right(2 * pairs, width);
   double unrotated = dot(queries.mean, keys.mean);
@@ -224,8 +224,8 @@ double DistanceBin::mean_log_distance() const {
   return total / pair_count();
 }
 
-void add_preference_columns(const std::vector<double>& score, std::span<const DistanceBin> bins,
-                            GeometryResult& result) {
+void add_distance_preference_columns(const std::vector<double>& score,
+                                     std::span<const DistanceBin> bins, GeometryResult& result) {
   const auto [least, most] = std::ranges::minmax_element(score);
   result.set("distance_preference", static_cast<double>(most - score.begin()));
   result.set("distance_preference_range", *most - *least);
@@ -240,8 +240,8 @@ void add_preference_columns(const std::vector<double>& score, std::span<const Di
   if (preferred.size() > 2) result.set("distance_preference_r", pearson_r(preferred, measured));
 }
 
-void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
-                       GeometryResult& result) {
+void add_attention_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
+                                 GeometryResult& result) {
   struct WeightedPoint {
     double x, y, weight, se;
   };

@@ -25,23 +25,23 @@ struct RotaryEmbedding {
   double attention_factor = 1.0;  // multiplies rotated dimensions of queries and of keys (YaRN)
   std::size_t begin = 0;          // first dimension of the pairs
 
-  std::size_t pairs() const { return inv_freq.size(); }
+  std::size_t pair_count() const { return inv_freq.size(); }
   // Returns the two dimensions of pair p, the real and the imaginary part of a complex number.
-  std::pair<std::size_t, std::size_t> dimensions(std::size_t p) const {
+  std::pair<std::size_t, std::size_t> pair_dimensions(std::size_t p) const {
     return interleaved ? std::pair(begin + 2 * p, begin + 2 * p + 1)
-                       : std::pair(begin + p, begin + p + pairs());
+                       : std::pair(begin + p, begin + p + pair_count());
   }
 };
 
 // Rotates each vector by -position * inv_freq, which undoes RoPE at `position`. The vectors share
 // sines and cosines.
-inline void rotate_back(const RotaryEmbedding& rope, std::int64_t position,
-                        std::span<const std::span<double>> vectors) {
-  for (std::size_t p = 0; p < rope.pairs(); ++p) {
+inline void undo_rope(const RotaryEmbedding& rope, std::int64_t position,
+                      std::span<const std::span<double>> vectors) {
+  for (std::size_t p = 0; p < rope.pair_count(); ++p) {
     const double angle = static_cast<double>(position) * rope.inv_freq[p];
     const double cosine = std::cos(angle);
     const double sine = std::sin(angle);
-    const auto [real, imaginary] = rope.dimensions(p);
+    const auto [real, imaginary] = rope.pair_dimensions(p);
     for (const auto& x : vectors) {
       const double turned = cosine * x[real] + sine * x[imaginary];
       x[imaginary] = cosine * x[imaginary] - sine * x[real];
@@ -64,8 +64,8 @@ EffectiveRanks effective_ranks(std::vector<double> eigenvalues);
 
 Matrix second_moment(const Moments& rows);  // (dim, dim): mean of x x^T
 
-// Returns the eigenvalues, descending, of A^(1/2) B A^(1/2) for positive semidefinite A and B. With
-// the second moments of independent queries and keys their sum is the mean of (q.k)^2.
+// Returns the eigenvalues of the product A B of positive semidefinite matrices in descending order.
+// For second moments A and B of independent q and k, the eigenvalues sum to tr(A B) = E[(q . k)^2].
 std::vector<double> product_spectrum(const Matrix& a, const Matrix& b);
 
 // Ranks of the covariance of a head's queries, keys or values.
@@ -75,15 +75,15 @@ struct CovarianceRanks {
   std::vector<double> participation_without = {};  // (groups of texts, or empty)
 };
 CovarianceRanks covariance_ranks(const Moments& rows);
-// Computes the ranks from the eigenvalue spectrum of a scatter matrix, and their jackknife
-// replicates from leave-one-group-out moments.
+// Computes the effective ranks from the eigenvalues of a scatter matrix. `without`: moments without
+// one group of texts each, for jackknife replicates of the participation rank; may be empty.
 CovarianceRanks covariance_ranks(const std::vector<double>& spectrum,
                                  std::span<const Moments> without);
 
 // Adds the rank and entropy columns rank_participation_NAME ... entropy_top_NAME.
 void add_rank_columns(const std::string& name, const CovarianceRanks& side, GeometryResult& result);
 
-// Adds logit_rank_NAME and massive_SIDE, for queries and keys as they enter the dot product.
+// Adds the columns logit_rank_NAME and massive_SIDE, for vectors as they enter the dot product.
 void add_logit_columns(const Moments& queries, const Moments& keys, GeometryResult& result);
 
 // ---- Use of RoPE frequencies, computed from vectors before RoPE
@@ -116,43 +116,43 @@ struct DistanceBin {
   double queries = 0;              // queries that have a key at distance `low`
 
   double pair_count() const { return sum(pairs); }
-  // ln of the mean attention per pair
+  // Natural logarithm of the mean attention per (query, key) pair.
   double log_mean_attention() const { return std::log(mass / pair_count()); }
   double mean_log_distance() const;
 };
 
-// Adds distance_preference (argmax of S), the range of S, and the correlation of S with the log of
-// the measured attention by distance.
-void add_preference_columns(const std::vector<double>& score, std::span<const DistanceBin> bins,
-                            GeometryResult& result);
+// Adds the columns distance_preference (distance with the largest mean score), the range of mean
+// scores, and their correlation with the log of the measured attention by distance.
+void add_distance_preference_columns(const std::vector<double>& score,
+                                     std::span<const DistanceBin> bins, GeometryResult& result);
 
 // Adds decay_exponent and decay_r2: ln attention per key against ln distance, least squares over
 // bins inside [4, length / 4], weighted by the number of queries that reach the bin.
-void add_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
-                       GeometryResult& result);
+void add_attention_decay_columns(std::span<const DistanceBin> bins, std::int64_t length,
+                                 GeometryResult& result);
 
 // Queries and keys of one head in the form in which they enter the dot product.
-struct DotProductRows {
+struct QueryKeyRows {
   const RowsView& queries;
   const RowsView& keys;
-  const TextGroups& texts;  // groups of the jackknife
-  std::int64_t window = 0;  // keys that a query attends to; 0: all earlier keys
+  const JackknifeGroups& texts;  // groups of the jackknife
+  std::int64_t window = 0;       // keys that a query attends to; 0: all earlier keys
 };
 
-// Adds distance_share, key_share, query_share: shares of the variance of the score over pairs with
-// the key before the query that a one-way analysis of variance explains (omega squared) by the bin
-// of the distance, by the key, by the query; residual_share, the rest; and distance_share_null with
-// the positions of a text's keys permuted. Uses every pair if there are at most
+// Adds the columns distance_share, key_share and query_share: shares of the score variance, over
+// pairs of a query and an earlier key, that a one-way analysis of variance (omega squared) explains
+// by the distance bin, by the key, by the query; residual_share, the rest; and distance_share_null,
+// with the key positions of each text permuted. Uses every pair if there are at most
 // options.score_pairs, else a seeded sample.
 //
 // Adds symbolic_score and positional_score unless `rope` is null (unknown; NoPE layers have an
-// embedding without pairs). Two keys of a query's text exchange their vectors before RoPE while
-// their positions stay: the score before is correlated, within queries, with the score of the same
-// content at the other position (symbolic) and of the other content at the same position
-// (positional). swap_null keeps neither.
+// embedding without pairs). Two keys of a query's text swap contents (their vectors before RoPE) or
+// positions. The score before the swap is correlated, within queries, with the score of the same
+// content at the other position (symbolic_score), of the other content at the same position
+// (positional_score), and of the other content at a third position (swap_null).
 //
 // The result does not depend on the order of rows.
-void add_score_columns(const DotProductRows& rows, const RotaryEmbedding* rope,
+void add_score_columns(const QueryKeyRows& rows, const RotaryEmbedding* rope,
                        const GeometryOptions& options, std::uint64_t seed, GeometryResult& result);
 
 }  // namespace qkscope

@@ -13,14 +13,14 @@ namespace qkscope {
 namespace {
 
 // Frees direction vectors: jackknife replicates only need the scalars derived from them.
-void free_direction_vectors(HeadReport& report) {
+void clear_direction_vectors(HeadReport& report) {
   if (report.pca) report.pca->components.front().direction = {};
   if (!report.rotation) return;
   report.rotation->a = {};
   report.rotation->b = {};
 }
 
-// Accuracy of the discriminant fitted to all texts, measured on the rows outside the group.
+// Accuracy of the discriminant fitted to all texts, measured on all rows outside `group`.
 double accuracy_without_group(const PcaResult& all, std::size_t group) {
   if (group >= all.qk_rows.size()) return kNan;
   const auto rows = std::accumulate(all.qk_rows.begin(), all.qk_rows.end(), -all.qk_rows[group]);
@@ -30,20 +30,19 @@ double accuracy_without_group(const PcaResult& all, std::size_t group) {
 }
 
 // Projection matrix (dim, dim) onto the planes in which the rows of all texts rotate with position.
-Matrix active_projection(const HeadReport& head) {
+Matrix active_plane_projection(const HeadReport& head) {
   if (!head.rotation || head.rotation->a.empty()) return {};
   const auto dim = std::ssize(head.rotation->a);
   const auto& axes = head.rotation->active_axes;
   Matrix sum(dim, dim);
   add_gram(axes.data(), std::ssize(axes) / dim, sum);
-  fill_lower_triangle(sum);
+  mirror_upper_triangle(sum);
   return sum;
 }
 
-// Fraction of the variance of the remaining rows in planes that rotate with position: the sum of
-// a^T S a over the axes a is the sum of the elementwise product of scatter S and projection.
-void active_variance_without_group(const RotationResult& all, const Matrix& projection,
-                                   const PooledMoments& pooled, RotationResult& result) {
+// Variance in the active planes (axes a, projection P, scatter S): sum of a^T S a = sum P_ij S_ij.
+void set_active_variance_without_group(const RotationResult& all, const Matrix& projection,
+                                       const PooledMoments& pooled, RotationResult& result) {
   if (std::isnan(all.active_variance) || result.b.empty()) return;
   const double active = dot(projection.data, pooled.scatter.data);
   const double total = trace(pooled.scatter);
@@ -51,17 +50,18 @@ void active_variance_without_group(const RotationResult& all, const Matrix& proj
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
 }
 
-// Returns the profile means with one group of texts left out; all other fields are NaN.
+// Returns plasticity means with one group of texts left out; all other fields are NaN or empty.
 PlasticityResult plasticity_without_group(const PlasticityResult& all, int group) {
   PlasticityResult result;
-  ProfileMeans free;
+  PlasticityMeans free;
   if (!all.profile_without.free.empty())
-    free = profile_means_without_group(all, ProfileKind::free, group);
-  set_profile_means(profile_means_without_group(all, ProfileKind::gaussian, group), free, result);
+    free = plasticity_means_without_group(all, PlasticityKind::free, group);
+  set_plasticity_means(plasticity_means_without_group(all, PlasticityKind::gaussian, group), free,
+                       result);
   return result;
 }
 
-// Returns the geometry columns with one group of texts left out, where replicates exist.
+// Returns those geometry columns that have replicates, with one group of texts left out.
 GeometryResult geometry_without_group(const GeometryResult& all, std::size_t group) {
   GeometryResult result;
   for (const auto& [column, value] : all.columns)
@@ -82,7 +82,7 @@ double jackknife_error(std::span<const double> without) {
 }
 
 std::vector<Moments> leave_one_group_out_moments(const GroupedRows& rows) {
-  return project(rows.groups, [&](const TextGroupSums& group) {
+  return to_vector(rows.groups, [&](const RowGroupSums& group) {
     return moments_without_group(rows.rows, group);
   });
 }
@@ -92,7 +92,7 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
                                              std::span<const Moments> keys,
                                              const AnalyzeOptions& options) {
   std::vector<HeadReport> result;
-  const Matrix projection = active_projection(head);
+  const Matrix projection = active_plane_projection(head);
   for (std::size_t group = 0; group < queries.size(); ++group) {
     const Moments& q = queries[group];
     const Moments& k = keys[group];
@@ -101,13 +101,13 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
     report.rope = head.rope;
     report.window = head.window;
     report.dim = head.dim;
-    report.n_q = q.size();
-    report.n_k = k.size();
-    if (q.size() > 1 && k.size() > 1) {
+    report.n_q = q.count;
+    report.n_k = k.count;
+    if (q.count > 1 && k.count > 1) {
       const PooledMoments pooled = pool_moments(q, k);
       if (head.pca && !head.pca->components.empty()) {
-        report.pca = find_first_component(q, k, pooled, head.pca->components.front().direction,
-                                          options.pca_options);
+        report.pca = refine_first_component(q, k, pooled, head.pca->components.front().direction,
+                                            options.pca_options);
         report.pca->qk_accuracy = accuracy_without_group(*head.pca, group);
         if (group < head.pca->r_q_axis_without.size()) {
           report.pca->r_q_axis = head.pca->r_q_axis_without[group];
@@ -117,9 +117,9 @@ std::vector<HeadReport> jackknife_replicates(const HeadReport& head,
       if (head.rotation) {
         report.rotation =
             find_drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
-        active_variance_without_group(*head.rotation, projection, pooled, *report.rotation);
+        set_active_variance_without_group(*head.rotation, projection, pooled, *report.rotation);
       }
-      free_direction_vectors(report);
+      clear_direction_vectors(report);
     }
     if (head.plasticity && head.plasticity->profile_without.groups > 0)
       report.plasticity = plasticity_without_group(*head.plasticity, static_cast<int>(group));

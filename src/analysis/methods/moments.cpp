@@ -37,7 +37,7 @@ RowsView as_rows_view(const HeadRows& rows) {
           rows.example_id, rows.bucket,  rows.example_key};
 }
 
-std::vector<std::size_t> rows_by_position(const RowsView& rows) {
+std::vector<std::size_t> argsort_by_text_and_position(const RowsView& rows) {
   std::vector<std::size_t> order(as_index(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto place = [&](std::size_t i) { return std::pair(rows.example(i), rows.position[i]); };
@@ -46,14 +46,14 @@ std::vector<std::size_t> rows_by_position(const RowsView& rows) {
   return order;
 }
 
-TextGroups::TextGroups(const RowsView& queries, const RowsView& keys) {
+JackknifeGroups::JackknifeGroups(const RowsView& queries, const RowsView& keys) {
   std::vector<std::int64_t> texts;
   for (const RowsView* rows : {&queries, &keys})
     for (std::size_t i = 0; i < rows->position.size(); ++i) texts.push_back(rows->example(i));
   *this = from_texts(std::move(texts));
 }
 
-TextGroups TextGroups::from_texts(std::vector<std::int64_t> texts) {
+JackknifeGroups JackknifeGroups::from_texts(std::vector<std::int64_t> texts) {
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   const auto count = texts.size();
@@ -62,36 +62,36 @@ TextGroups TextGroups::from_texts(std::vector<std::int64_t> texts) {
   // Text i of n is in group floor(i G / n) of G, so group g begins with text ceil(g n / G).
   for (std::size_t g = 0; g < groups; ++g)
     first.push_back(texts[(g * count + groups - 1) / groups]);
-  return TextGroups(std::move(first));
+  return JackknifeGroups(std::move(first));
 }
 
-int TextGroups::group_of(std::int64_t example) const {
+int JackknifeGroups::group_of(std::int64_t example) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), example);
   return std::max(0, static_cast<int>(after - first_.begin()) - 1);
 }
 
 CentredRows make_centred_rows(const RowsView& source) {
-  return make_grouped_rows(source, TextGroups(std::vector<std::int64_t>{0})).rows;
+  return make_grouped_rows(source, JackknifeGroups(std::vector<std::int64_t>{0})).rows;
 }
 
-GroupedRows make_grouped_rows(const RowsView& source, const TextGroups& texts) {
+GroupedRows make_grouped_rows(const RowsView& source, const JackknifeGroups& texts) {
   GroupedRows result{compute_row_means(source), {}};
   CentredRows& rows = result.rows;
   std::vector<std::vector<std::int64_t>> members(as_index(texts.size()));
-  for (std::int64_t i = 0; i < rows.size(); ++i)
+  for (std::int64_t i = 0; i < rows.count; ++i)
     members[as_index(texts.group_of(source.example(as_index(i))))].push_back(i);
   for (const auto& group : members) {
-    result.groups.push_back(sum_text_group(rows, group));
-    const TextGroupSums& sums = result.groups.back();
+    result.groups.push_back(sum_row_group(rows, group));
+    const RowGroupSums& sums = result.groups.back();
     add_scaled(1, sums.scatter.data, rows.scatter.data);
     add_scaled(1, sums.cross_scatter, rows.cross_scatter);
   }
   return result;
 }
 
-TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64_t> members) {
+RowGroupSums sum_row_group(const CentredRows& rows, std::span<const std::int64_t> members) {
   const auto dim = as_index(rows.dim());
-  TextGroupSums sums;
+  RowGroupSums sums;
   sums.count = std::ssize(members);
   sums.sum.resize(dim);
   sums.cross_scatter.resize(dim);
@@ -100,18 +100,18 @@ TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64
   for (const auto row : members)
     times.push_back(rows.source.position[as_index(row)] - rows.position_mean);
   const std::vector<double> ones(times.size(), 1.0);
-  const WeightedSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
-  add_centred_gram(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
+  const WeightedRowSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
+  add_centred_gram_and_sums(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
   for (const double t : times) {
     sums.position_sum += t;
     sums.position_scatter += t * t;
   }
-  fill_lower_triangle(sums.scatter);
+  mirror_upper_triangle(sums.scatter);
   return sums;
 }
 
 QKSCOPE_VECTORIZE_FOR_CPU Moments moments_without_group(const Moments& all,
-                                                        const TextGroupSums& group) {
+                                                        const RowGroupSums& group) {
   Moments rest;
   rest.count = all.count - group.count;
   if (rest.count == 0) return rest;
@@ -141,17 +141,17 @@ void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t
   centre_rows(rows.source.vectors.data() + as_index(begin) * dim, end - begin, rows.mean, out);
 }
 
-std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction) {
-  std::vector<double> along(as_index(rows.size()));
-  row_dot_products(rows.source.vectors.data(), rows.size(), direction, along.data());
+std::vector<double> project_on_axis(const CentredRows& rows, std::span<const double> direction) {
+  std::vector<double> along(as_index(rows.count));
+  compute_row_dots(rows.source.vectors.data(), rows.count, direction, along.data());
   const double of_mean = dot(rows.mean, direction);
   for (double& x : along) x -= of_mean;
   return along;
 }
 
 std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys) {
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
+  const auto nq = static_cast<double>(queries.count);
+  const auto nk = static_cast<double>(keys.count);
   const double between = nq * nk / (nq + nk);
   const double apart = queries.position_mean - keys.position_mean;
   std::vector<double> sums;
@@ -164,13 +164,13 @@ std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& 
 QKSCOPE_VECTORIZE_FOR_CPU PooledMoments pool_moments(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = as_index(queries.dim());
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
+  const auto nq = static_cast<double>(queries.count);
+  const auto nk = static_cast<double>(keys.count);
   const double between = nq * nk / (nq + nk);
   const double apart = queries.position_mean - keys.position_mean;
   PooledMoments pooled;
   pooled.between = between;
-  pooled.count = queries.size() + keys.size();
+  pooled.count = queries.count + keys.count;
   pooled.position_mean = (nq * queries.position_mean + nk * keys.position_mean) / (nq + nk);
   pooled.position_scatter =
       queries.position_scatter + keys.position_scatter + between * apart * apart;
@@ -190,11 +190,11 @@ QKSCOPE_VECTORIZE_FOR_CPU PooledMoments pool_moments(const Moments& queries, con
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
   constexpr std::int64_t kRowsTogether = 256;  // rows per block, sized for the L2 cache
-  Matrix projected(directions.rows, rows.size());
-  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
-    Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());
+  Matrix projected(directions.rows, rows.count);
+  for (std::int64_t begin = 0; begin < rows.count; begin += kRowsTogether) {
+    Matrix block(std::min(kRowsTogether, rows.count - begin), rows.dim());
     copy_centred_rows(rows, begin, begin + block.rows, block.data.data());
-    const Matrix part = multiply_transposed(directions, block);
+    const Matrix part = multiply_by_transpose(directions, block);
     for (std::int64_t i = 0; i < part.rows; ++i)
       std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
   }

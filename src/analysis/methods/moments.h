@@ -28,22 +28,22 @@ struct RowsView {
   }
 };
 
-// Returns a view of the rows of a head file. The file must outlive the view.
+// Returns a view of the rows in the file of one head. `rows` must outlive the view.
 RowsView as_rows_view(const HeadRows& rows);
 // Returns row numbers sorted by text and position, so that samples do not depend on file order.
-std::vector<std::size_t> rows_by_position(const RowsView& rows);
+std::vector<std::size_t> argsort_by_text_and_position(const RowsView& rows);
 
 // Partition of n texts, sorted by key, into G contiguous groups: text i belongs to group i G / n.
-class TextGroups {
+class JackknifeGroups {
  public:
   static constexpr int kMost = 20;
 
   // Splits the texts that contain a query or a key into min(kMost, number of texts) groups.
-  TextGroups(const RowsView& queries, const RowsView& keys);
+  JackknifeGroups(const RowsView& queries, const RowsView& keys);
   // Splits the given texts into groups; they may be unsorted and contain duplicates.
-  static TextGroups from_texts(std::vector<std::int64_t> texts);
-  // Restores groups from first_text_of_each_group(): the first text key of each group, ascending.
-  explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
+  static JackknifeGroups from_texts(std::vector<std::int64_t> texts);
+  // Recreates a partition from first_text_of_each_group(): each group's smallest key, ascending.
+  explicit JackknifeGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
 
   int size() const { return static_cast<int>(first_.size()); }
   // Returns the group of a text, given its key (RowsView::example). Keys smaller than all keys of
@@ -65,7 +65,6 @@ struct Moments {
   double position_scatter = 0;        // sum of (position - mean)^2
   std::vector<double> cross_scatter;  // (dim): sum of centred * (position - mean)
 
-  std::int64_t size() const { return count; }
   int dim() const { return static_cast<int>(scatter.cols); }
 };
 
@@ -76,7 +75,7 @@ struct CentredRows : Moments {
 CentredRows make_centred_rows(const RowsView& rows);
 
 // Sums over the rows of one group of texts, centred on the means of all rows.
-struct TextGroupSums {
+struct RowGroupSums {
   std::int64_t count = 0;
   std::vector<double> sum;  // (dim)
   Matrix scatter;           // (dim, dim)
@@ -87,23 +86,22 @@ struct TextGroupSums {
 
 struct GroupedRows {
   CentredRows rows;
-  std::vector<TextGroupSums> groups;  // one for each group of texts
+  std::vector<RowGroupSums> groups;  // one for each group of texts
 };
 
 // Like make_centred_rows(), but also computes sums by group of texts, in one pass over the rows.
-GroupedRows make_grouped_rows(const RowsView& rows, const TextGroups& texts);
+GroupedRows make_grouped_rows(const RowsView& rows, const JackknifeGroups& texts);
 
-// Returns the sums over the given rows.
-TextGroupSums sum_text_group(const CentredRows& rows, std::span<const std::int64_t> members);
+RowGroupSums sum_row_group(const CentredRows& rows, std::span<const std::int64_t> members);
 // Returns the moments of all rows except those of one group of texts.
-Moments moments_without_group(const Moments& all, const TextGroupSums& group);
+Moments moments_without_group(const Moments& all, const RowGroupSums& group);
 
 // Writes rows [begin, end) minus the mean to `out` (end - begin, dim). Rows stay in float32 and are
 // widened block by block, which halves memory traffic without loss.
 void copy_centred_rows(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
 
-// Returns the projections (rows) of the centred rows on a direction.
-std::vector<double> project_centred(const CentredRows& rows, std::span<const double> direction);
+// Returns the projections (rows) of the centred rows onto a direction.
+std::vector<double> project_on_axis(const CentredRows& rows, std::span<const double> direction);
 
 // Moments of the union of queries and keys.
 struct PooledMoments : Moments {
@@ -112,10 +110,11 @@ struct PooledMoments : Moments {
 };
 
 PooledMoments pool_moments(const Moments& queries, const Moments& keys);
-// Returns only the cross scatter (dim) of the pooled rows with position.
+// Returns the cross scatter (dim) of vectors and positions, pooled over queries and keys.
 std::vector<double> pooled_cross_scatter(const Moments& queries, const Moments& keys);
 
-// Returns projections (count, rows) of rows minus the pooled mean on directions (count, dim).
+// Returns the coordinates (count, rows) of the rows, minus the pooled mean, along the `count`
+// directions (count, dim).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
 
 // Returns the jackknife standard error from the leave-one-group-out values. NaN if a value is NaN

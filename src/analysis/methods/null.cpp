@@ -18,9 +18,9 @@ constexpr std::int64_t kRowsPerDimension = 4;
 // Returns the cross scatter of the rows with shuffled positions, sum of centred row * (shuffled
 // position - mean), for each draw; shape (draws, dim).
 Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
-  const auto order = rows_by_position(rows.source);
-  Matrix vectors(rows.size(), rows.dim());
-  Matrix times(draws, rows.size());
+  const auto order = argsort_by_text_and_position(rows.source);
+  Matrix vectors(rows.count, rows.dim());
+  Matrix times(draws, rows.count);
   std::vector<double> time;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto row = static_cast<std::int64_t>(order[i]);
@@ -28,7 +28,7 @@ Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Rando
     time.push_back(rows.source.position[order[i]] - rows.position_mean);
   }
   for (std::int64_t draw = 0; draw < draws; ++draw) {
-    for (std::size_t i = time.size(); i > 1; --i) std::swap(time[i - 1], time[random.below(i)]);
+    for (auto i = time.size(); i > 1; --i) std::swap(time[i - 1], time[random.next_below(i)]);
     std::copy(time.begin(), time.end(), times.row(draw));
   }
   return multiply(times, vectors);
@@ -40,8 +40,8 @@ Matrix shuffled_cross_scatter(const CentredRows& rows, std::int64_t draws, Rando
 Matrix normal_cross_scatter(const CentredRows& rows, std::int64_t draws, Random& random) {
   Matrix z(draws, rows.dim());
   random.fill_normal(z.data);
-  Matrix sums = multiply_transposed(z, semidefinite_cholesky(rows.scatter));
-  const auto others = static_cast<double>(rows.size() - 1 - rows.dim());
+  Matrix sums = multiply_by_transpose(z, semidefinite_cholesky(rows.scatter));
+  const auto others = static_cast<double>(rows.count - 1 - rows.dim());
   for (std::int64_t draw = 0; draw < draws; ++draw) {
     const std::span<const double> own(z.row(draw), as_index(z.cols));
     const double length = std::sqrt(dot(own, own) + random.chi_squared(others));
@@ -53,13 +53,13 @@ Matrix normal_cross_scatter(const CentredRows& rows, std::int64_t draws, Random&
 
 Matrix null_cross_scatter(const CentredRows& rows, std::int64_t draws, std::uint64_t seed) {
   Random random(seed);
-  return rows.size() < kRowsPerDimension * rows.dim() ? shuffled_cross_scatter(rows, draws, random)
-                                                      : normal_cross_scatter(rows, draws, random);
+  return rows.count < kRowsPerDimension * rows.dim() ? shuffled_cross_scatter(rows, draws, random)
+                                                     : normal_cross_scatter(rows, draws, random);
 }
 
-// a^T scatter a for every row a.
-std::vector<double> variances_along_lines(const Matrix& lines, const Matrix& scatter) {
-  const Matrix product = multiply_transposed(lines, scatter);
+// Returns a^T S a for each row a of `lines` and the scatter matrix S.
+std::vector<double> quadratic_forms(const Matrix& lines, const Matrix& scatter) {
+  const Matrix product = multiply_by_transpose(lines, scatter);
   std::vector<double> result;
   for (std::int64_t i = 0; i < lines.rows; ++i)
     result.push_back(
@@ -82,7 +82,7 @@ class PermutationNull {
   }
 
   double mean() const { return draws_ > 0 ? sum_ / draws_ : kNan; }
-  double p() const {
+  double p_value() const {
     return draws_ > 0 && !std::isnan(observed_) ? (1.0 + as_large_) / (1.0 + draws_) : kNan;
   }
 
@@ -103,7 +103,7 @@ PositionNull permutation_null_of_drift(const CentredRows& queries, const Centred
   const Matrix of_keys = null_cross_scatter(keys, options.null_draws, options.seed * 2 + 1);
   const double between = pooled.between * (queries.position_mean - keys.position_mean);
   Matrix a = of_queries;
-  std::vector<double> drift;  // |sum of the pooled rows with position|
+  std::vector<double> drift;  // (draws): length of the pooled cross scatter with position
   for (std::int64_t draw = 0; draw < a.rows; ++draw) {
     const std::span<double> line(a.row(draw), as_index(a.cols));
     add_scaled(1, {of_keys.row(draw), line.size()}, line);
@@ -111,8 +111,8 @@ PositionNull permutation_null_of_drift(const CentredRows& queries, const Centred
     drift.push_back(norm(line));
     for (double& x : line) x /= drift.back();
   }
-  const auto variance_q = variances_along_lines(a, queries.scatter);
-  const auto variance_k = variances_along_lines(a, keys.scatter);
+  const auto variance_q = quadratic_forms(a, queries.scatter);
+  const auto variance_k = quadratic_forms(a, keys.scatter);
   PermutationNull position(observed.position_r);
   PermutationNull q(observed.r_q_a);
   PermutationNull k(observed.r_k_a);
@@ -120,14 +120,14 @@ PositionNull permutation_null_of_drift(const CentredRows& queries, const Centred
     const auto i = as_index(draw);
     if (!(drift[i] > 0)) continue;
     const std::span<const double> line(a.row(draw), as_index(a.cols));
-    // Pooled scatter: scatter of queries, scatter of keys, and scatter between their means.
+    // The pooled scatter is the sum of the scatter of queries, of keys, and between the two means.
     const double apart = dot(line, pooled.delta);
     position.add(drift[i], variance_q[i] + variance_k[i] + pooled.between * apart * apart,
                  pooled.position_scatter);
     q.add(dot({of_queries.row(draw), line.size()}, line), variance_q[i], queries.position_scatter);
     k.add(dot({of_keys.row(draw), line.size()}, line), variance_k[i], keys.position_scatter);
   }
-  return {position.mean(), q.mean(), k.mean(), position.p(), q.p(), k.p()};
+  return {position.mean(), q.mean(), k.mean(), position.p_value(), q.p_value(), k.p_value()};
 }
 
 }  // namespace qkscope

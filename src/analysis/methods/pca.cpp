@@ -13,27 +13,26 @@
 namespace qkscope {
 namespace {
 
-struct Projection {
+struct ProjectedMoments {
   double variance = 0;    // sum of squares around the mean
   double covariance = 0;  // with position, a sum
 };
 
-Projection project_moments(const Moments& rows, std::span<const double> direction) {
+ProjectedMoments project_moments(const Moments& rows, std::span<const double> direction) {
   return {std::max(0.0, quadratic_form(rows.scatter, direction)),
           dot(rows.cross_scatter, direction)};
 }
 
 // Correlates a projection of the rows with their positions. The correlation is NaN if the variance
 // along the direction is only rounding error.
-Correlation correlate_with_position(const Moments& rows, const Projection& projection) {
+Correlation correlate_with_position(const Moments& rows, const ProjectedMoments& projection) {
   const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
   return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
-                     rows.size());
+                     rows.count);
 }
 
-bool largest_is_negative(std::span<const double> direction) {
-  return *std::max_element(direction.begin(), direction.end(),
-                           [](double x, double y) { return std::fabs(x) < std::fabs(y); }) < 0;
+bool has_negative_peak(std::span<const double> direction) {
+  return *std::ranges::max_element(direction, {}, [](double x) { return std::fabs(x); }) < 0;
 }
 
 bool needs_sign_flip(const PcaComponent& component, const PcaOptions& options) {
@@ -41,7 +40,7 @@ bool needs_sign_flip(const PcaComponent& component, const PcaOptions& options) {
   const double r_k = component.k.r;
   if (!std::isnan(r_q) && std::fabs(r_q) >= options.weak_correlation) return r_q < 0;
   if (!std::isnan(r_k)) return r_k < 0;
-  return largest_is_negative(component.direction);
+  return has_negative_peak(component.direction);
 }
 
 void flip_component_sign(PcaComponent& component) {
@@ -50,19 +49,19 @@ void flip_component_sign(PcaComponent& component) {
   for (double& x : component.direction) x = -x;
 }
 
-// Projections of queries and keys on a direction.
+// Projections of queries and keys onto a direction.
 struct QueryKeyProjections {
-  Projection q;
-  Projection k;
+  ProjectedMoments q;
+  ProjectedMoments k;
 
   QueryKeyProjections(const Moments& queries, const Moments& keys,
                       std::span<const double> direction)
       : q(project_moments(queries, direction)), k(project_moments(keys, direction)) {}
 };
 
-PcaComponent component_along(std::vector<double> direction, const QueryKeyProjections& along,
-                             const Moments& queries, const Moments& keys,
-                             const PcaOptions& options) {
+PcaComponent make_pca_component(std::vector<double> direction, const QueryKeyProjections& along,
+                                const Moments& queries, const Moments& keys,
+                                const PcaOptions& options) {
   PcaComponent component;
   component.direction = std::move(direction);
   component.q = correlate_with_position(queries, along.q);
@@ -72,27 +71,27 @@ PcaComponent component_along(std::vector<double> direction, const QueryKeyProjec
 }
 
 // Sets the means, the slopes over position and the Fisher ratio along the first component. `along`:
-// projections on the first component.
-void describe_first_component(const Moments& queries, const Moments& keys,
-                              const PooledMoments& pooled, const QueryKeyProjections& along,
-                              PcaResult& result) {
+// projections onto the first component.
+void set_first_component_statistics(const Moments& queries, const Moments& keys,
+                                    const PooledMoments& pooled, const QueryKeyProjections& along,
+                                    PcaResult& result) {
   const auto& direction = result.components.front().direction;
   const auto centre = dot(pooled.mean, direction);
   result.mu_q = dot(queries.mean, direction) - centre;
   result.mu_k = dot(keys.mean, direction) - centre;
   result.slope_q = dot(queries.cross_scatter, direction) / queries.position_scatter;
   result.slope_k = dot(keys.cross_scatter, direction) / keys.position_scatter;
-  const double within = 0.5 * (along.q.variance / static_cast<double>(queries.size()) +
-                               along.k.variance / static_cast<double>(keys.size()));
+  const double within = 0.5 * (along.q.variance / static_cast<double>(queries.count) +
+                               along.k.variance / static_cast<double>(keys.count));
   const double apart = dot(pooled.delta, direction);
   result.fisher = apart * apart / within;
 }
 
 // Counts all rows, and the rows on the correct side of the threshold along `line`, by group of
 // texts (a single group if `texts` is null). `side` is 1 for queries and -1 for keys.
-void count_correct(const CentredRows& rows, std::span<const double> line, double threshold,
-                   double side, const TextGroups* texts, PcaResult& result) {
-  const auto along = project_centred(rows, line);
+void count_correct_rows(const CentredRows& rows, std::span<const double> line, double threshold,
+                        double side, const JackknifeGroups* texts, PcaResult& result) {
+  const auto along = project_on_axis(rows, line);
   const double mean = dot(rows.mean, line);
   for (std::size_t row = 0; row < along.size(); ++row) {
     const auto group = texts ? as_index(texts->group_of(rows.source.example(row))) : std::size_t{0};
@@ -104,7 +103,7 @@ void count_correct(const CentredRows& rows, std::span<const double> line, double
 // Linear discriminant analysis (LDA) of queries and keys on the first two components: shared
 // covariance, class sizes as priors. Accuracy is measured on the training rows.
 void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys,
-                             const TextGroups* texts, PcaResult& result) {
+                             const JackknifeGroups* texts, PcaResult& result) {
   if (result.components.size() < 2) return;
   const auto& x = result.components[0].direction;
   const auto& y = result.components[1].direction;
@@ -119,8 +118,8 @@ void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys
   }
   const double apart_x = dot(queries.mean, x) - dot(keys.mean, x);
   const double apart_y = dot(queries.mean, y) - dot(keys.mean, y);
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
+  const auto nq = static_cast<double>(queries.count);
+  const auto nk = static_cast<double>(keys.count);
   const double determinant = (xx * yy - xy * xy) / (nq + nk);
   if (!(determinant > 0)) return;
   const double weight_x = (yy * apart_x - xy * apart_y) / determinant;
@@ -133,14 +132,14 @@ void fit_linear_discriminant(const CentredRows& queries, const CentredRows& keys
   const auto groups = texts ? as_index(texts->size()) : std::size_t{1};
   result.qk_rows.assign(groups, 0);
   result.qk_right.assign(groups, 0);
-  count_correct(queries, line, threshold, 1, texts, result);
-  count_correct(keys, line, threshold, -1, texts, result);
+  count_correct_rows(queries, line, threshold, 1, texts, result);
+  count_correct_rows(keys, line, threshold, -1, texts, result);
   const auto right =
       std::accumulate(result.qk_right.begin(), result.qk_right.end(), std::int64_t{0});
   result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
-// Sums over queries or keys after projection on the drift axis fitted to the other groups of texts.
+// Sums over the queries or keys of a text group, projected onto the drift axis of the other groups.
 struct AxisCorrelationSums {
   double rows = 0;
   double sum = 0;
@@ -160,7 +159,7 @@ struct AxisCorrelationSums {
     total_square += sign * other.total_square;
   }
 
-  double r() const {
+  double pearson_r() const {
     if (rows < 2) return kNan;
     const double variance = squares - sum * sum / rows;
     const bool varies = variance > 1e-24 * total_square;
@@ -171,7 +170,7 @@ struct AxisCorrelationSums {
   }
 };
 
-AxisCorrelationSums sums_along(const TextGroupSums& group, std::span<const double> axis) {
+AxisCorrelationSums project_sums(const RowGroupSums& group, std::span<const double> axis) {
   return {static_cast<double>(group.count),
           dot(group.sum, axis),
           quadratic_form(group.scatter, axis),
@@ -184,7 +183,7 @@ AxisCorrelationSums sums_along(const TextGroupSums& group, std::span<const doubl
 // Unit vector along the covariance of the pooled rows with position. Empty if the covariance is 0
 // or if there are no queries or no keys.
 std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
-  if (queries.size() == 0 || keys.size() == 0) return {};
+  if (queries.count == 0 || keys.count == 0) return {};
   auto axis = pooled_cross_scatter(queries, keys);
   const double length = norm(axis);
   if (!(length > 0)) return {};
@@ -192,7 +191,7 @@ std::vector<double> drift_axis(const Moments& queries, const Moments& keys) {
   return axis;
 }
 
-// Returns the correlation over all groups and appends the leave-one-group-out ones to `without`.
+// Returns the correlation over all groups; appends leave-one-group-out correlations to `without`.
 double pooled_correlation(std::span<const AxisCorrelationSums> groups,
                           std::vector<double>& without) {
   AxisCorrelationSums all;
@@ -200,9 +199,9 @@ double pooled_correlation(std::span<const AxisCorrelationSums> groups,
   for (const auto& group : groups) {
     AxisCorrelationSums rest = all;
     rest.add(group, -1);
-    without.push_back(rest.r());
+    without.push_back(rest.pearson_r());
   }
-  return all.r();
+  return all.pearson_r();
 }
 
 }  // namespace
@@ -220,12 +219,12 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
   for (std::int64_t i = 0; i < kept; ++i) {
     std::vector<double> direction(eigen.vectors.row(i), eigen.vectors.row(i + 1));
     const QueryKeyProjections along(queries, keys, direction);
-    auto component = component_along(std::move(direction), along, queries, keys, options);
+    auto component = make_pca_component(std::move(direction), along, queries, keys, options);
     component.explained_variance = result.explained_variance[as_index(i)];
     result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
     result.positional_variance_k += component.explained_variance * component.k.r * component.k.r;
     result.components.push_back(std::move(component));
-    if (i == 0) describe_first_component(queries, keys, pooled, along, result);
+    if (i == 0) set_first_component_statistics(queries, keys, pooled, along, result);
   }
   result.qk_accuracy = kNan;
   return result;
@@ -233,25 +232,25 @@ PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const Po
 
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
-                       const TextGroups* texts) {
+                       const JackknifeGroups* texts) {
   PcaResult result = pca_from_moments(queries, keys, pooled, options);
   fit_linear_discriminant(queries, keys, texts, result);
   return result;
 }
 
-PcaResult find_first_component(const Moments& queries, const Moments& keys,
-                               const PooledMoments& pooled, std::span<const double> near,
-                               const PcaOptions& options) {
-  auto direction = top_eigenvector(pooled.scatter, near);
+PcaResult refine_first_component(const Moments& queries, const Moments& keys,
+                                 const PooledMoments& pooled, std::span<const double> initial,
+                                 const PcaOptions& options) {
+  auto direction = top_eigenvector(pooled.scatter, initial);
   const QueryKeyProjections along(queries, keys, direction);
   const double apart = dot(pooled.delta, direction);
-  auto component = component_along(std::move(direction), along, queries, keys, options);
+  auto component = make_pca_component(std::move(direction), along, queries, keys, options);
   component.explained_variance =
       (along.q.variance + along.k.variance + pooled.between * apart * apart) /
       trace(pooled.scatter);
   PcaResult result;
   result.components.push_back(std::move(component));
-  describe_first_component(queries, keys, pooled, along, result);
+  set_first_component_statistics(queries, keys, pooled, along, result);
   result.qk_accuracy = result.positional_variance_q = result.positional_variance_k = kNan;
   return result;
 }
@@ -264,14 +263,14 @@ void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& k
   for (std::size_t group = 0; group < q.size(); ++group) {
     const auto axis = drift_axis(queries_without[group], keys_without[group]);
     if (axis.empty()) continue;
-    q[group] = sums_along(queries.groups[group], axis);
-    k[group] = sums_along(keys.groups[group], axis);
+    q[group] = project_sums(queries.groups[group], axis);
+    k[group] = project_sums(keys.groups[group], axis);
   }
   result.r_q_axis = pooled_correlation(q, result.r_q_axis_without);
   result.r_k_axis = pooled_correlation(k, result.r_k_axis_without);
 }
 
-QueryOrKeyPca separate_pca(const Moments& rows, int components) {
+QueryOrKeyPca query_or_key_pca(const Moments& rows, int components) {
   const auto kept = std::min<std::int64_t>(components, rows.scatter.rows);
   const Eigenpairs eigen = leading_eigenpairs(rows.scatter, kept);
   double total = 0;
@@ -282,7 +281,7 @@ QueryOrKeyPca separate_pca(const Moments& rows, int components) {
     SideComponent component;
     component.explained_variance = std::max(0.0, eigen.values[as_index(i)]) / total;
     component.with_position = correlate_with_position(rows, project_moments(rows, direction));
-    if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
+    if (has_negative_peak(direction)) component.with_position.r = -component.with_position.r;
     result.components.push_back(component);
   }
   return result;

@@ -9,21 +9,22 @@ namespace qkscope {
 // PCA of queries and keys together, from moments. qk_accuracy is NaN without individual rows.
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                            const PcaOptions& options);
-// PCA of queries and keys together, from rows. qk_rows counts rows, and qk_right those that the
-// discriminant classifies correctly, by group of texts (one group if `texts` is null).
+// PCA of queries and keys together, from individual rows. For each group of texts (one group if
+// `texts` is null), qk_rows counts rows and qk_right those that a linear threshold classifies
+// correctly as query or key.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
-                       const TextGroups* texts = nullptr);
+                       const JackknifeGroups* texts = nullptr);
 
 // Finds only the first component, from a nearby initial direction, for jackknife replicates. Other
 // components and fields that need individual rows are NaN.
-PcaResult find_first_component(const Moments& queries, const Moments& keys,
-                               const PooledMoments& pooled, std::span<const double> near,
-                               const PcaOptions& options);
+PcaResult refine_first_component(const Moments& queries, const Moments& keys,
+                                 const PooledMoments& pooled, std::span<const double> initial,
+                                 const PcaOptions& options);
 
 // Sets r_q_axis and r_k_axis and their jackknife replicates by cross-fitting: the rows of each
-// group of texts are projected on the drift axis of the other groups. Queries are centred by their
-// common mean, keys by theirs. The pooled projections are correlated with position.
+// group of texts are projected onto the drift axis of the other groups. Queries are centred by
+// their common mean, keys by theirs. The pooled projections are correlated with position.
 // `queries_without` and `keys_without` are leave-one-group-out moments.
 void correlate_along_drift_axis(const GroupedRows& queries, const GroupedRows& keys,
                                 std::span<const Moments> queries_without,
@@ -35,6 +36,6 @@ struct QueryOrKeyPca {
   std::vector<SideComponent> components;
   std::vector<double> spectrum;  // (dim): eigenvalues of the scatter, descending
 };
-QueryOrKeyPca separate_pca(const Moments& rows, int components);
+QueryOrKeyPca query_or_key_pca(const Moments& rows, int components);
 
 }  // namespace qkscope

@@ -10,7 +10,7 @@
 namespace qkscope {
 namespace {
 
-// Keeps each position with equal probability: gaps between kept positions are geometric.
+// Keeps each position with equal probability: gaps follow a geometric distribution.
 std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random& random) {
   std::vector<std::int32_t> positions;
   const double keep = options.rows_per_bucket / options.bucket_size;
@@ -47,7 +47,7 @@ void add_planted_vector(const PlantedOptions& options, HeadKind kind, const Matr
 
 }  // namespace
 
-Matrix planted_basis(const PlantedOptions& options) {
+Matrix generate_planted_basis(const PlantedOptions& options) {
   QKSCOPE_ASSERT(options.dim >= 2 + 2 * std::ssize(options.planes));
   const auto dim = static_cast<std::int64_t>(options.dim);
   Random random(options.seed ^ 0xBA515u);
@@ -69,7 +69,7 @@ Matrix planted_basis(const PlantedOptions& options) {
 
 HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,
                                std::uint64_t rows_seed) {
-  const Matrix basis = planted_basis(options);
+  const Matrix basis = generate_planted_basis(options);
   Random random(rows_seed);
   HeadRows sampled;
   sampled.head_dim = options.dim;

@@ -11,7 +11,7 @@ namespace qkscope {
 
 // Orthonormal basis (dim, dim) of a synthetic head: row 0 is the drift axis, row 1 the separation
 // axis, and each following pair of rows spans a rotation plane.
-Matrix planted_basis(const PlantedOptions& options);
+Matrix generate_planted_basis(const PlantedOptions& options);
 
 // `rows_seed` determines positions and noise; options.seed determines the basis.
 HeadRows generate_planted_rows(const PlantedOptions& options, HeadKind kind,

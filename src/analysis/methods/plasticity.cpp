@@ -17,10 +17,10 @@ ResidualNormality residual_normality(const LinearQueryModel& model, double p_alp
   const auto& first = model.normality.front();
   ResidualNormality result{first.skew, first.excess_kurtosis, first.ks_p, kNan, kNan, kNan, kNan};
   const auto others = std::span(model.normality).subspan(1);
-  auto skews = project(others, [](const auto& noise) { return std::fabs(noise.skew); });
+  auto skews = to_vector(others, [](const auto& noise) { return std::fabs(noise.skew); });
   auto kurtoses =
-      project(others, [](const auto& noise) { return std::fabs(noise.excess_kurtosis); });
-  auto ps = project(others, &NormalityStatistics::ks_p);
+      to_vector(others, [](const auto& noise) { return std::fabs(noise.excess_kurtosis); });
+  auto ps = to_vector(others, &NormalityStatistics::ks_p);
   const auto known = std::ranges::count_if(ps, [](double p) { return !std::isnan(p); });
   const auto below = std::ranges::count_if(ps, [&](double p) { return p < p_alpha; });
   result.median_abs_skew = median(skews);
@@ -30,7 +30,7 @@ ResidualNormality residual_normality(const LinearQueryModel& model, double p_alp
   return result;
 }
 
-double mean_of_bucket_cells(const std::vector<BucketCell>& table) {
+double mean_bucket_plasticity(const std::vector<BucketCell>& table) {
   double sum = 0;
   double count = 0;
   for (const auto& cell : table) {
@@ -50,7 +50,7 @@ void set_component_weights(PlasticityResult& result) {
 }
 
 // Adds one point per bin to the plasticity profile; NaN in bins with too few queries for a fit.
-void add_profile_points(std::span<const QueryBin> bins, const QueryPoints& points,
+void add_profile_points(std::span<const QueryBin> bins, const QueryEvaluationPoints& points,
                         const PlasticityProfileTables& tables, PlasticityResult& result) {
   std::size_t next = 0;  // index into points
   for (const auto& bin : bins) {
@@ -66,8 +66,9 @@ void add_profile_points(std::span<const QueryBin> bins, const QueryPoints& point
   }
 }
 
-// Returns the keys sorted by text and profile bin; no sort if `by_bucket` has this order already.
-SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
+// Returns the keys sorted by text and bin of positions; `by_bucket` itself if it has that order.
+SortedKeys sort_keys_by_bin(const RowsView& keys, const PlasticityGrid& grid,
+                            SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;
   for (std::size_t i = 0; i < by_bucket.bin.size(); ++i) {
@@ -76,7 +77,7 @@ SortedKeys sort_by_bin(const RowsView& keys, const ProfileGrid& grid, SortedKeys
                               by_bucket.bin[i] >= by_bucket.bin[i - 1]);
   }
   if (ascending) return by_bucket;
-  return sort_keys_by_text_and_bin(keys, profile_bins_of_rows(grid, keys));
+  return sort_keys_by_text_and_bin(keys, plasticity_bins_of_rows(grid, keys));
 }
 
 }  // namespace
@@ -96,43 +97,45 @@ PlasticityResult plasticity_of_query_model(const LinearQueryModel& model,
   return result;
 }
 
-PlasticityResult plasticity_of_queries_and_keys(const FittedQueries& queries,
+PlasticityResult plasticity_of_queries_and_keys(const ModelledQueries& queries,
                                                 const CentredRows& keys,
                                                 const PlasticityOptions& options) {
   const LinearQueryModel& model = queries.model;
   PlasticityResult result = plasticity_of_query_model(model, options);
   const BucketRanges buckets = options.sampler ? BucketRanges(*options.sampler)
                                                : BucketRanges(queries.positions, keys.source);
-  const ProfileGrid grid =
-      choose_profile_grid(queries.positions, keys.source, buckets, queries.count, options);
+  const PlasticityGrid grid =
+      choose_plasticity_grid(queries.positions, keys.source, buckets, queries.count, options);
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
   const auto bins = occupied_query_bins(grid, queries.positions, buckets, queries.times);
-  const TextGroups texts = options.text_groups.empty() ? TextGroups(queries.positions, keys.source)
-                                                       : TextGroups(options.text_groups);
+  const JackknifeGroups texts = options.text_groups.empty()
+                                    ? JackknifeGroups(queries.positions, keys.source)
+                                    : JackknifeGroups(options.text_groups);
   std::optional<SortedQueries> rows;
-  if (queries.rows != nullptr) rows.emplace(sort_queries(*queries.rows, model, grid, texts));
-  const QueryModelPerBin profile =
-      fit_query_model_per_bin(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
+  if (queries.rows) rows.emplace(sort_queries_by_position(*queries.rows, model, grid, texts));
+  const QueryModelsByBin profile =
+      fit_query_models_by_bin(model, bins, buckets, rows ? &*rows : nullptr, texts.size(), options);
   const SortedKeys by_bucket = sort_keys_by_text_and_bin(keys.source, keys.source.bucket);
-  const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
+  const SortedKeys by_bin = sort_keys_by_bin(keys.source, grid, by_bucket);
   const FloatMatrix turned_keys = rotate_and_scale_keys(keys, model, by_bin.row);
   const KeyTile all_keys(turned_keys);
   const EligibleKeys eligible(by_bin, profile.side.points, options.sliding_window);
-  auto tables =
-      compute_pair_tables({all_keys, keys, model, by_bucket, by_bin, linear_model_at_buckets(model),
-                           profile.side, eligible, buckets, texts, result.profile_context},
-                          options);
+  auto tables = compute_plasticity_tables(
+      {all_keys, keys, model, by_bucket, by_bin, evaluate_linear_model_at_buckets(model),
+       profile.side, eligible, buckets, texts, result.profile_context},
+      options);
   result.table = std::move(tables.buckets);
-  result.ap_overall = mean_of_bucket_cells(result.table);
+  result.ap_overall = mean_bucket_plasticity(result.table);
   add_profile_points(bins, profile.side.points, tables.profile, result);
   if (rows) {
-    const ComputedProfile computed{*rows,  profile,  bins,  all_keys,
-                                   by_bin, eligible, texts, tables.profile};
-    if (options.replicates) result.profile_without = compute_profile_replicates(computed, options);
+    const GaussianPlasticityProfile computed{*rows,  profile,  bins,  all_keys,
+                                             by_bin, eligible, texts, tables.profile};
+    if (options.replicates)
+      result.profile_without = compute_plasticity_replicates(computed, options);
     add_model_free_profile(computed, options, result);
   }
-  summarize_profile(options, result);
+  summarize_plasticity_profile(options, result);
   result.heatmap = std::move(tables.profile.heatmap);
   return result;
 }
@@ -141,7 +144,7 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
                                       std::vector<double> signs, const PlasticityOptions& options) {
   using Kind = PlasticityOptions::QueryModelKind;
   auto model = fit_query_model(queries, std::move(signs), options.profile_model == Kind::bucket);
-  const FittedQueries modelled{std::move(model), queries.source, {}, queries.size(), &queries};
+  const ModelledQueries modelled{std::move(model), queries.source, {}, queries.count, &queries};
   return plasticity_of_queries_and_keys(modelled, keys, options);
 }
 

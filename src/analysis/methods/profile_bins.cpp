@@ -19,14 +19,14 @@ std::int64_t context_length_of_rows(const RowsView& queries, const RowsView& key
       end = std::max(end, rows->position[i] + std::int64_t{1});
       last_bucket = std::max(last_bucket, rows->bucket[i]);
     }
-  return buckets.equal_bucket_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
+  return buckets.uniform_bucket_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
 }
 
 int default_bin_count(const RowsView& queries, std::int64_t used, std::int64_t context,
                       const BucketRanges& buckets) {
   const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
   const double wanted = static_cast<double>(used) / kQueriesPerBin;
-  const auto size = buckets.equal_bucket_size();
+  const auto size = buckets.uniform_bucket_size();
   if (size > 0 && context % size == 0 && context / size <= most) {
     const auto count = static_cast<int>(context / size);
     const auto in_each =
@@ -40,25 +40,23 @@ int default_bin_count(const RowsView& queries, std::int64_t used, std::int64_t c
 
 }  // namespace
 
-void check_profile_options(const PlasticityOptions& options) {
+void check_plasticity_bins(const PlasticityOptions& options) {
   constexpr int kMost = PlasticityOptions::kMostBins;
   if (options.profile_bins < PlasticityOptions::kBuckets || options.profile_bins > kMost)
-    bad_input("profile bins: found {}, expected 1 to {}", options.profile_bins, kMost);
+    reject("profile bins: found {}, expected 1 to {}", options.profile_bins, kMost);
   const auto& edges = options.length_bins;
   if (edges.empty()) return;
-  if (edges.size() < 2)
-    bad_input("length bins: found one edge, {}; expected two or more", edges[0]);
-  if (edges[0] < 0) bad_input("length bins: the first edge is {}, expected 0 or more", edges[0]);
+  if (edges.size() < 2) reject("length bins: found one edge, {}; expected two or more", edges[0]);
+  if (edges[0] < 0) reject("length bins: the first edge is {}, expected 0 or more", edges[0]);
   for (std::size_t i = 1; i < edges.size(); ++i)
     if (edges[i] <= edges[i - 1])
-      bad_input("length bins: edge {} follows {}; expected edges that ascend", edges[i],
-                edges[i - 1]);
+      reject("length bins: edge {} follows {}; expected edges that ascend", edges[i], edges[i - 1]);
 }
 
-ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
-                                const BucketRanges& buckets, std::int64_t used,
-                                const PlasticityOptions& options) {
-  ProfileGrid grid;
+PlasticityGrid choose_plasticity_grid(const RowsView& queries, const RowsView& keys,
+                                      const BucketRanges& buckets, std::int64_t used,
+                                      const PlasticityOptions& options) {
+  PlasticityGrid grid;
   grid.context =
       options.context > 0 ? options.context : context_length_of_rows(queries, keys, buckets);
   if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
@@ -68,15 +66,16 @@ ProfileGrid choose_profile_grid(const RowsView& queries, const RowsView& keys,
   return grid;
 }
 
-std::vector<std::int32_t> profile_bins_of_rows(const ProfileGrid& grid, const RowsView& rows) {
+std::vector<std::int32_t> plasticity_bins_of_rows(const PlasticityGrid& grid,
+                                                  const RowsView& rows) {
   if (grid.bins == 0) return {rows.bucket.begin(), rows.bucket.end()};
-  return project(rows.position, [&](auto position) { return grid.bin_of_position(position); });
+  return to_vector(rows.position, [&](auto position) { return grid.bin_of_position(position); });
 }
 
-std::vector<QueryBin> occupied_query_bins(const ProfileGrid& grid, const RowsView& queries,
+std::vector<QueryBin> occupied_query_bins(const PlasticityGrid& grid, const RowsView& queries,
                                           const BucketRanges& buckets,
                                           std::span<const std::int64_t> times) {
-  const DistinctIntegers bins(profile_bins_of_rows(grid, queries));
+  const DistinctIntegers bins(plasticity_bins_of_rows(grid, queries));
   const DistinctIntegers in_buckets(queries.bucket);
   const auto bucket_count = in_buckets.numbers.size();
   struct PositionSum {

@@ -12,25 +12,26 @@ namespace {
 
 using BinKind = ProfileBinMean::Kind;
 
-std::vector<double> profile_values(const PlasticityResult& result, ProfileKind kind) {
-  return project(result.profile, [&](const ProfilePoint& point) {
-    return kind == ProfileKind::free ? point.ap_free : point.mean.ap;
+std::vector<double> profile_values(const PlasticityResult& result, PlasticityKind kind) {
+  return to_vector(result.profile, [&](const ProfilePoint& point) {
+    return kind == PlasticityKind::free ? point.ap_free : point.mean.ap;
   });
 }
 
 std::vector<double> query_counts(const PlasticityResult& result) {
-  return project(result.profile, [](const auto& point) { return to_double(point.queries); });
+  return to_vector(result.profile, [](const auto& point) { return to_double(point.queries); });
 }
 
 // Returns row `group` of an array of shape (groups, points of the profile).
-std::span<const double> values_of_group(const PlasticityResult& result,
-                                        const std::vector<double>& numbers, int group) {
+std::span<const double> replicate_values(const PlasticityResult& result,
+                                         const std::vector<double>& numbers, int group) {
   const auto points = result.profile.size();
   return std::span(numbers).subspan(as_index(group) * points, points);
 }
 
-const std::vector<double>& profile_replicates_of(const PlasticityResult& result, ProfileKind kind) {
-  return kind == ProfileKind::free ? result.profile_without.free : result.profile_without.value;
+const std::vector<double>& profile_replicates_of(const PlasticityResult& result,
+                                                 PlasticityKind kind) {
+  return kind == PlasticityKind::free ? result.profile_without.free : result.profile_without.value;
 }
 
 struct ProfileBinsMean {
@@ -62,16 +63,17 @@ double weighted_mean(std::span<const double> values, std::span<const double> wei
   return total > 0 ? sum / total : kNan;
 }
 
-std::vector<double> equal_edges(double low, double high, int parts) {
+std::vector<double> equal_bin_edges(double low, double high, int parts) {
   std::vector<double> edges;
   for (int i = 0; i <= parts; ++i) edges.push_back(low + (high - low) * i / parts);
   return edges;
 }
 
-ProfileMeans compute_profile_means(const PlasticityResult& result, std::span<const double> values,
-                                   std::span<const double> queries) {
-  const auto fifths = equal_edges(result.profile_low, result.profile_high, 5);
-  ProfileMeans means;
+PlasticityMeans compute_profile_means(const PlasticityResult& result,
+                                      std::span<const double> values,
+                                      std::span<const double> queries) {
+  const auto fifths = equal_bin_edges(result.profile_low, result.profile_high, 5);
+  PlasticityMeans means;
   means.overall = weighted_mean(values, queries);
   means.first20 = mean_over_bins_between(result.profile, values, fifths[0], fifths[1]).ap;
   means.last20 = mean_over_bins_between(result.profile, values, fifths[4], fifths[5]).ap;
@@ -82,17 +84,17 @@ ProfileMeans compute_profile_means(const PlasticityResult& result, std::span<con
 // Returns the jackknife standard error of a statistic of the profile. of(values, group) computes
 // the statistic from the values of the profile without that group of texts.
 template <typename Of>
-double jackknife_error_of(const PlasticityResult& result, ProfileKind kind, const Of& of) {
+double profile_jackknife_error(const PlasticityResult& result, PlasticityKind kind, const Of& of) {
   const auto& replicates = profile_replicates_of(result, kind);
   std::vector<double> numbers;
   for (int group = 0; group < result.profile_without.groups && !replicates.empty(); ++group)
-    numbers.push_back(of(values_of_group(result, replicates, group), group));
+    numbers.push_back(of(replicate_values(result, replicates, group), group));
   return jackknife_error(numbers);
 }
 
-double overall_error(const PlasticityResult& result, ProfileKind kind) {
-  return jackknife_error_of(result, kind, [&](std::span<const double> values, int group) {
-    return weighted_mean(values, values_of_group(result, result.profile_without.queries, group));
+double overall_mean_error(const PlasticityResult& result, PlasticityKind kind) {
+  return profile_jackknife_error(result, kind, [&](std::span<const double> values, int group) {
+    return weighted_mean(values, replicate_values(result, result.profile_without.queries, group));
   });
 }
 
@@ -104,15 +106,15 @@ void add_bin_means(BinKind kind, std::span<const double> edges, std::span<const 
       return mean_over_bins_between(result.profile, some, edges[i], edges[i + 1]);
     };
     const auto mean = between(values);
-    const double se =
-        jackknife_error_of(result, ProfileKind::gaussian,
-                           [&](std::span<const double> some, int) { return between(some).ap; });
+    const double se = profile_jackknife_error(
+        result, PlasticityKind::gaussian,
+        [&](std::span<const double> some, int) { return between(some).ap; });
     result.profile_bin_means.push_back(
         {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins, se});
   }
 }
 
-std::vector<double> length_edges(const PlasticityOptions& options, double context) {
+std::vector<double> length_bin_edges(const PlasticityOptions& options, double context) {
   if (!options.length_bins.empty()) return {options.length_bins.begin(), options.length_bins.end()};
   std::vector<double> edges = {0, 1024};
   while (edges.back() < context) edges.push_back(2 * edges.back());
@@ -127,8 +129,8 @@ std::string to_string(ProfileBinMean::Kind kind) {
       [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
-void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
-                       PlasticityResult& result) {
+void set_plasticity_means(const PlasticityMeans& gaussian, const PlasticityMeans& free,
+                          PlasticityResult& result) {
   result.ap_profile_overall = gaussian.overall;
   result.ap_first20 = gaussian.first20;
   result.ap_last20 = gaussian.last20;
@@ -139,15 +141,15 @@ void set_profile_means(const ProfileMeans& gaussian, const ProfileMeans& free,
   result.ap_free_drop = free.drop;
 }
 
-ProfileMeans profile_means_without_group(const PlasticityResult& result, ProfileKind kind,
-                                         int group) {
+PlasticityMeans plasticity_means_without_group(const PlasticityResult& result, PlasticityKind kind,
+                                               int group) {
   return compute_profile_means(result,
-                               values_of_group(result, profile_replicates_of(result, kind), group),
-                               values_of_group(result, result.profile_without.queries, group));
+                               replicate_values(result, profile_replicates_of(result, kind), group),
+                               replicate_values(result, result.profile_without.queries, group));
 }
 
-void summarize_profile(const PlasticityOptions& options, PlasticityResult& result) {
-  const auto values = profile_values(result, ProfileKind::gaussian);
+void summarize_plasticity_profile(const PlasticityOptions& options, PlasticityResult& result) {
+  const auto values = profile_values(result, PlasticityKind::gaussian);
   result.profile_low = 0;
   result.profile_high = result.profile_context;
   if (options.fifths == PlasticityOptions::Fifths::range) {
@@ -160,25 +162,25 @@ void summarize_profile(const PlasticityOptions& options, PlasticityResult& resul
     }
   }
   const auto means = compute_profile_means(result, values, query_counts(result));
-  const auto free = compute_profile_means(result, profile_values(result, ProfileKind::free),
+  const auto free = compute_profile_means(result, profile_values(result, PlasticityKind::free),
                                           query_counts(result));
-  set_profile_means(means, free, result);
+  set_plasticity_means(means, free, result);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto at = [i](std::span<const double> some, int) { return some[i]; };
-    result.profile[i].se = jackknife_error_of(result, ProfileKind::gaussian, at);
-    result.profile[i].se_free = jackknife_error_of(result, ProfileKind::free, at);
+    result.profile[i].se = profile_jackknife_error(result, PlasticityKind::gaussian, at);
+    result.profile[i].se_free = profile_jackknife_error(result, PlasticityKind::free, at);
   }
   if (!result.profile_without.free.empty()) {
-    const double error = std::hypot(overall_error(result, ProfileKind::gaussian),
-                                    overall_error(result, ProfileKind::free));
+    const double error = std::hypot(overall_mean_error(result, PlasticityKind::gaussian),
+                                    overall_mean_error(result, PlasticityKind::free));
     const double apart = std::fabs(means.overall - free.overall);
     if (!std::isnan(apart + error)) result.gaussian = apart <= error;
   }
   const double low = result.profile_low;
   const double high = result.profile_high;
-  add_bin_means(BinKind::decile, equal_edges(low, high, 10), values, result);
-  add_bin_means(BinKind::quintile, equal_edges(low, high, 5), values, result);
-  add_bin_means(BinKind::length, length_edges(options, result.profile_context), values, result);
+  add_bin_means(BinKind::decile, equal_bin_edges(low, high, 10), values, result);
+  add_bin_means(BinKind::quintile, equal_bin_edges(low, high, 5), values, result);
+  add_bin_means(BinKind::length, length_bin_edges(options, result.profile_context), values, result);
 }
 
 }  // namespace qkscope

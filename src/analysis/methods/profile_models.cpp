@@ -12,8 +12,8 @@ namespace {
 
 using ModelKind = PlasticityOptions::QueryModelKind;
 
-void append_column(std::span<const double> mean, std::span<const double> variance,
-                   QueryGaussians& columns) {
+void append_gaussian(std::span<const double> mean, std::span<const double> variance,
+                     QueryGaussians& columns) {
   columns.mean.data.insert(columns.mean.data.end(), mean.begin(), mean.end());
   columns.variance.data.insert(columns.variance.data.end(), variance.begin(), variance.end());
   columns.mean.cols = columns.variance.cols = std::ssize(mean);
@@ -21,8 +21,8 @@ void append_column(std::span<const double> mean, std::span<const double> varianc
 }
 
 // Query models with mean alpha + beta t and constant variance, at the mean position t of each bin
-// or bucket. `number`: member with the number of a bin or bucket. z scores are linear in t, so
-// interpolating between two columns is exact.
+// or bucket. `number`: pointer to the member that holds the index of a bin or bucket. z scores are
+// linear in t, so interpolating between two columns is exact.
 template <typename Bins, typename Number>
 QueryModelsAtPoints linear_models(const LinearQueryModel& model, const Bins& bins, Number number) {
   QueryModelsAtPoints side;
@@ -32,16 +32,16 @@ QueryModelsAtPoints linear_models(const LinearQueryModel& model, const Bins& bin
   for (const double t : {low, high}) {
     std::vector<double> mean(model.alpha);
     add_scaled(t, model.beta, mean);
-    append_column(mean, model.residual_variance, side.columns);
+    append_gaussian(mean, model.residual_variance, side.columns);
   }
   for (const auto& bin : bins)
-    side.points.add(bin.*number, bin.position, 0,
-                    high > low ? (bin.position - low) / (high - low) : 0);
+    side.points.add_point(bin.*number, bin.position, 0,
+                          high > low ? (bin.position - low) / (high - low) : 0);
   return side;
 }
 
-// One column per bucket that has a variance. The drift coordinate comes from the linear model at
-// the bucket's mean position, mean and variance of all other coordinates from the bucket's queries.
+// Returns the mean and variance of the queries in each position bucket. Along the drift axis, both
+// come from the linear model, evaluated at the mean position of the bucket's queries.
 QueryModelsAtPoints query_models_of_buckets(const LinearQueryModel& model,
                                             std::span<const QueryBin> bins) {
   QueryModelsAtPoints side;
@@ -52,13 +52,14 @@ QueryModelsAtPoints query_models_of_buckets(const LinearQueryModel& model,
     auto variance = bucket.variance;
     mean[0] = model.alpha[0] + model.beta[0] * bucket.position;
     variance[0] = model.residual_variance[0];
-    append_column(mean, variance, side.columns);
+    append_gaussian(mean, variance, side.columns);
     numbers.push_back(bucket.bucket);
   }
   for (const auto& bin : bins) {
     const auto found = std::lower_bound(numbers.begin(), numbers.end(), bin.bucket);
     if (found == numbers.end() || *found != bin.bucket) continue;
-    side.points.add(bin.bin, bin.position, static_cast<std::int32_t>(found - numbers.begin()), 0);
+    side.points.add_point(bin.bin, bin.position, static_cast<std::int32_t>(found - numbers.begin()),
+                          0);
   }
   return side;
 }
@@ -77,7 +78,7 @@ QueryModelsAtPoints interpolated_bucket_models(const LinearQueryModel& model,
     auto variance = bucket.variance;
     variance[0] = std::max(
         kVarianceFloor, variance[0] - model.beta[0] * model.beta[0] * (tokens * tokens - 1) / 12);
-    append_column(bucket.mean, variance, side.columns);
+    append_gaussian(bucket.mean, variance, side.columns);
     position.push_back(bucket.position);
   }
   if (position.empty()) return side;
@@ -87,7 +88,7 @@ QueryModelsAtPoints interpolated_bucket_models(const LinearQueryModel& model,
     const auto column = std::clamp(static_cast<std::int32_t>(above - position.begin()) - 1, 0,
                                    std::max(0, last - 1));
     const auto at = as_index(column);
-    side.points.add(
+    side.points.add_point(
         bin.bin, bin.position, column,
         last == 0 ? 0 : (bin.centre() - position[at]) / (position[at + 1] - position[at]));
   }
@@ -119,8 +120,8 @@ LocalFitKnots place_local_fit_knots(std::span<const QueryBin> bins, const Bucket
   return knots;
 }
 
-std::vector<FitWindow> local_fit_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
-  std::vector<FitWindow> windows;
+std::vector<RowWindow> local_fit_windows(const LocalFitKnots& knots, const SortedQueries& queries) {
+  std::vector<RowWindow> windows;
   for (std::size_t k = 0; k < knots.position.size(); ++k)
     windows.push_back(
         epanechnikov_fit_window(queries.position, knots.position[k], knots.half_width[k]));
@@ -129,7 +130,7 @@ std::vector<FitWindow> local_fit_windows(const LocalFitKnots& knots, const Sorte
 
 // Returns a fit window with equal weights over the rows for which `matches` returns true.
 template <typename Matches>
-FitWindow matching_rows_window(const SortedQueries& queries, double centre, int degree,
+RowWindow matching_rows_window(const SortedQueries& queries, double centre, int degree,
                                const Matches& matches) {
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < queries.position.size(); ++i)
@@ -145,20 +146,20 @@ void copy_fits(const WindowFits& fits, const SortedQueries& queries, QueryGaussi
     add_scaled(1, queries.mean, {columns.mean.row(c), queries.mean.size()});
 }
 
-std::vector<FitWindow> bin_fit_windows(std::span<const QueryBin> bins, const SortedQueries& queries,
-                                       QueryPoints& points) {
-  std::vector<FitWindow> windows;
+std::vector<RowWindow> bin_fit_windows(std::span<const QueryBin> bins, const SortedQueries& queries,
+                                       QueryEvaluationPoints& points) {
+  std::vector<RowWindow> windows;
   for (std::size_t b = 0; b < bins.size(); ++b) {
     if (bins[b].queries < 2) continue;
-    points.add(bins[b].bin, bins[b].position, static_cast<std::int32_t>(windows.size()), 0);
+    points.add_point(bins[b].bin, bins[b].position, static_cast<std::int32_t>(windows.size()), 0);
     windows.push_back(uniform_fit_window(queries.rows_of_bin[b], bins[b].position, 0));
   }
   return windows;
 }
 
-std::vector<FitWindow> bucket_fit_windows(const LinearQueryModel& model,
+std::vector<RowWindow> bucket_fit_windows(const LinearQueryModel& model,
                                           const SortedQueries& queries) {
-  std::vector<FitWindow> windows;
+  std::vector<RowWindow> windows;
   for (const auto& bucket : model.buckets)
     if (!bucket.variance.empty())
       windows.push_back(matching_rows_window(queries, bucket.position, 0, [&](std::size_t i) {
@@ -167,17 +168,18 @@ std::vector<FitWindow> bucket_fit_windows(const LinearQueryModel& model,
   return windows;
 }
 
-// Returns windows for straight-line fits to all rows, evaluated at the given positions.
-std::vector<FitWindow> line_fit_windows(std::span<const double> centres,
+// Returns a window for each centre. Every window holds all rows with weight 1: a global linear
+// regression on position, evaluated at the centre.
+std::vector<RowWindow> line_fit_windows(std::span<const double> centres,
                                         const SortedQueries& queries) {
-  std::vector<FitWindow> windows;
+  std::vector<RowWindow> windows;
   for (const double centre : centres)
     windows.push_back(matching_rows_window(queries, centre, 1, [](std::size_t) { return true; }));
   return windows;
 }
 
-void add_covariances(const SortedQueries& queries, std::span<const FitWindow> windows,
-                     const GroupedFits& fits, QueryGaussians& columns) {
+void add_covariances(const SortedQueries& queries, std::span<const RowWindow> windows,
+                     const JackknifeFits& fits, QueryGaussians& columns) {
   WindowFits all = fits.fits_without_group(-1);
   all.variance = columns.variance;
   for (std::int64_t c = 0; c < columns.size(); ++c)
@@ -187,15 +189,13 @@ void add_covariances(const SortedQueries& queries, std::span<const FitWindow> wi
 
 }  // namespace
 
-SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& model,
-                           const ProfileGrid& grid, const TextGroups& texts) {
+SortedQueries sort_queries_by_position(const CentredRows& queries, const LinearQueryModel& model,
+                                       const PlasticityGrid& grid, const JackknifeGroups& texts) {
   const RowsView& source = queries.source;
-  const DistinctIntegers bins(profile_bins_of_rows(grid, source));
-  std::vector<std::int64_t> order(as_index(queries.size()));
+  const DistinctIntegers bins(plasticity_bins_of_rows(grid, source));
+  std::vector<std::int64_t> order(as_index(queries.count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return source.position[as_index(a)] < source.position[as_index(b)];
-  });
+  std::ranges::stable_sort(order, {}, [&](auto row) { return source.position[as_index(row)]; });
   SortedQueries sorted;
   sorted.rows_of_bin.resize(bins.numbers.size());
   sorted.vectors = rotate_centred_rows(queries, model, order);
@@ -206,7 +206,7 @@ SortedQueries sort_queries(const CentredRows& queries, const LinearQueryModel& m
     sorted.bucket.push_back(source.bucket[at]);
     sorted.group.push_back(texts.group_of(source.example(at)));
   }
-  sorted.mean = rotate_vector(queries.mean, model);
+  sorted.mean = to_model_basis(queries.mean, model);
   return sorted;
 }
 
@@ -216,7 +216,7 @@ std::string to_string(PlasticityOptions::QueryModelKind kind) {
       [&]() -> std::string { return kNames[static_cast<std::size_t>(kind)]; });
 }
 
-WindowFits QueryModelPerBin::fits_without_group(int group) const {
+WindowFits QueryModelsByBin::fits_without_group(int group) const {
   WindowFits result = fits->fits_without_group(group);
   if (!line) return result;
   const WindowFits along = line->fits_without_group(group);
@@ -227,24 +227,24 @@ WindowFits QueryModelPerBin::fits_without_group(int group) const {
   return result;
 }
 
-QueryModelsAtPoints linear_model_at_buckets(const LinearQueryModel& model) {
+QueryModelsAtPoints evaluate_linear_model_at_buckets(const LinearQueryModel& model) {
   return linear_models(model, model.buckets, &QueryBucketGaussian::bucket);
 }
 
-QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
+QueryModelsByBin fit_query_models_by_bin(const LinearQueryModel& model,
                                          std::span<const QueryBin> bins,
                                          const BucketRanges& buckets, const SortedQueries* queries,
                                          int groups, const PlasticityOptions& options) {
   const auto kind = options.profile_model;
-  QueryModelPerBin result;
+  QueryModelsByBin result;
   if (kind == ModelKind::linear) result.side = linear_models(model, bins, &QueryBin::bin);
   if (kind == ModelKind::bucket) result.side = query_models_of_buckets(model, bins);
   if (queries == nullptr) {
     if (kind == ModelKind::local) result.side = interpolated_bucket_models(model, bins, buckets);
     return result;
   }
-  const auto fit = [&](std::span<const FitWindow> windows) {
-    return GroupedFits(queries->vectors, queries->position, queries->group, groups, windows);
+  const auto fit = [&](std::span<const RowWindow> windows) {
+    return JackknifeFits(queries->vectors, queries->position, queries->group, groups, windows);
   };
   result.knots = place_local_fit_knots(bins, buckets);
   auto windows = local_fit_windows(result.knots, *queries);
@@ -256,8 +256,8 @@ QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
     if (std::isnan(local.variance.data.front())) return result;  // fewer than two queries
     copy_fits(local, *queries, columns);
     for (std::size_t i = 0; i < bins.size(); ++i)
-      result.side.points.add(bins[i].bin, bins[i].position, result.knots.knot[i],
-                             result.knots.fraction[i]);
+      result.side.points.add_point(bins[i].bin, bins[i].position, result.knots.knot[i],
+                                   result.knots.fraction[i]);
   } else {
     windows =
         kind == ModelKind::bin ? bin_fit_windows(bins, *queries, result.side.points)
@@ -267,7 +267,7 @@ QueryModelPerBin fit_query_model_per_bin(const LinearQueryModel& model,
     result.fits.emplace(fit(windows));
     if (kind == ModelKind::bin) copy_fits(result.fits->fits_without_group(-1), *queries, columns);
     if (kind == ModelKind::bucket)
-      result.line.emplace(fit(line_fit_windows(project(windows, &FitWindow::centre), *queries)));
+      result.line.emplace(fit(line_fit_windows(to_vector(windows, &RowWindow::centre), *queries)));
   }
   if (options.covariance == PlasticityOptions::Covariance::full)
     add_covariances(*queries, windows, *result.fits, columns);

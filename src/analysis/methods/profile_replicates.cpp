@@ -12,34 +12,34 @@
 namespace qkscope {
 namespace {
 
-// d/dz of 4 Phi(z) (1 - Phi(z)).
-double plasticity_slope(double z) {
+// Derivative of the plasticity 4 Phi(z) (1 - Phi(z)) with respect to z.
+double plasticity_derivative(double z) {
   const double density = std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
   return 4 * density * (1 - 2 * normal_cdf(z));
 }
 
-// Gradient of the mean plasticity at one point with respect to mean and variance of its queries.
+// Gradient of the mean plasticity at a query point with respect to the query mean and variance.
 struct Gradient {
   std::vector<double> mean;      // (dim)
   std::vector<double> variance;  // (dim)
 };
 
-class GradientSampler {
+class GradientEstimator {
  public:
-  GradientSampler(const ComputedProfile& source, const PlasticityOptions& options)
+  GradientEstimator(const GaussianPlasticityProfile& source, const PlasticityOptions& options)
       : source_(source), options_(options), points_(source.model.side.points) {}
 
-  QKSCOPE_VECTORIZE_FOR_CPU Gradient at(std::int64_t point) const {
+  QKSCOPE_VECTORIZE_FOR_CPU Gradient estimate_gradient(std::int64_t point) const {
     const auto dim = as_index(source_.keys.dim);
     const auto& columns = source_.model.side.columns;
-    const std::vector<double> mean = between(columns.mean, point);
-    const std::vector<double> variance = between(columns.variance, point);
+    const std::vector<double> mean = interpolate_columns(columns.mean, point);
+    const std::vector<double> variance = interpolate_columns(columns.variance, point);
     // float32 suffices: the gradients are averages over a sample of pairs.
     std::vector<float> delta(dim);
     std::vector<float> squares(dim);
     std::vector<float> by_mean(dim);  // sums over pairs
     std::vector<float> by_variance(dim);
-    const std::vector<KeyPair> pairs = sample(point);
+    const std::vector<KeyPair> pairs = sample_pairs(point);
     for (std::size_t p = 0; p < pairs.size(); ++p) {
       if (p + kAhead < pairs.size()) {
         prefetch_key(source_.keys.row(pairs[p + kAhead].first), dim);
@@ -55,7 +55,7 @@ class GradientSampler {
       if (!(v > 0)) continue;
       const double inverse = 1 / std::sqrt(v);
       const double z = dot(delta, mean) * inverse;
-      const double slope = plasticity_slope(z);
+      const double slope = plasticity_derivative(z);
       const auto per_delta = static_cast<float>(slope * inverse);
       const auto per_square = static_cast<float>(-0.5 * slope * z / v);
       for (std::size_t j = 0; j < dim; ++j) {
@@ -71,8 +71,8 @@ class GradientSampler {
     return gradient;
   }
 
-  // Interpolates parameters of the query models, shape (columns, dim), at a query point.
-  std::vector<double> between(const Matrix& columns, std::int64_t point) const {
+  // Interpolates rows of `columns` (the means or variances of query models) at a query position.
+  std::vector<double> interpolate_columns(const Matrix& columns, std::int64_t point) const {
     const auto at = as_index(point);
     const auto column = points_.column[at];
     const double fraction = points_.fraction[at];
@@ -94,11 +94,11 @@ class GradientSampler {
 
   // Returns a systematic sample of replicate_pairs pairs, at equal steps from a random start, or
   // all pairs if there are fewer.
-  std::vector<KeyPair> sample(std::int64_t point) const {
+  std::vector<KeyPair> sample_pairs(std::int64_t point) const {
     std::vector<KeyPair> pairs;
     std::int64_t total = 0;
     for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e)
-      total += source_.eligible.at(e, point).pair_count();
+      total += source_.eligible.key_range(e, point).key_pair_count();
     if (total == 0) return pairs;
     const double step =
         std::max(1.0, static_cast<double>(total) / static_cast<double>(options_.replicate_pairs));
@@ -106,33 +106,34 @@ class GradientSampler {
     double next = step > 1 ? step * random.uniform() : 0;
     std::int64_t before = 0;
     for (std::int64_t e = 0; e < source_.sorted.example_count(); ++e) {
-      const KeyRange range = source_.eligible.at(e, point);
-      for (; next < static_cast<double>(before + range.pair_count()); next += step)
-        pairs.push_back(range.pair(std::min(static_cast<std::int64_t>(next), total - 1) - before));
-      before += range.pair_count();
+      const KeyRange range = source_.eligible.key_range(e, point);
+      for (; next < static_cast<double>(before + range.key_pair_count()); next += step)
+        pairs.push_back(
+            range.nth_pair(std::min(static_cast<std::int64_t>(next), total - 1) - before));
+      before += range.key_pair_count();
     }
     return pairs;
   }
 
-  const ComputedProfile& source_;
+  const GaussianPlasticityProfile& source_;
   const PlasticityOptions& options_;
-  const QueryPoints& points_;
+  const QueryEvaluationPoints& points_;
 };
 
 // Change of the profile when the queries of one group are left out: (groups, points). Gradients are
 // computed at points that coincide with a column, and the change is interpolated linearly between
 // these points. If the model has at most two columns, gradients are computed at every point.
-Matrix plasticity_changes_by_refits(const ComputedProfile& source,
-                                    const PlasticityOptions& options) {
+Matrix profile_changes_without_group(const GaussianPlasticityProfile& source,
+                                     const PlasticityOptions& options) {
   const auto& points = source.model.side.points;
-  const GradientSampler sampler(source, options);
+  const GradientEstimator estimator(source, options);
   std::vector<std::int64_t> anchors;
   std::vector<Gradient> gradients;
   for (std::int64_t p = 0; p < points.size(); ++p)
     if (points.fraction[as_index(p)] == 0 || p + 1 == points.size() ||
         source.model.side.columns.size() <= 2) {
       anchors.push_back(p);
-      gradients.push_back(sampler.at(p));
+      gradients.push_back(estimator.estimate_gradient(p));
     }
   Matrix changes(source.texts.size(), points.size());
   const WindowFits all = source.model.fits_without_group(-1);
@@ -143,8 +144,8 @@ Matrix plasticity_changes_by_refits(const ComputedProfile& source,
     double* const change = changes.row(g);
     for (std::size_t a = 0; a < anchors.size(); ++a) {
       const auto at = anchors[a];
-      change[at] = dot(gradients[a].mean, sampler.between(moved.mean, at)) +
-                   dot(gradients[a].variance, sampler.between(moved.variance, at));
+      change[at] = dot(gradients[a].mean, estimator.interpolate_columns(moved.mean, at)) +
+                   dot(gradients[a].variance, estimator.interpolate_columns(moved.variance, at));
       if (a == 0) continue;
       const auto before = anchors[a - 1];
       for (auto p = before + 1; p < at; ++p)
@@ -156,7 +157,7 @@ Matrix plasticity_changes_by_refits(const ComputedProfile& source,
 
 // Number of queries that remain in each bin when one group of texts is left out (jackknife), shape
 // (groups, bins).
-std::vector<double> remaining_queries(const ComputedProfile& source) {
+std::vector<double> remaining_queries(const GaussianPlasticityProfile& source) {
   const auto bins = source.bins.size();
   std::vector<double> left(as_index(source.texts.size()) * bins);
   for (std::size_t at = 0; at < left.size(); ++at)
@@ -169,22 +170,22 @@ std::vector<double> remaining_queries(const ComputedProfile& source) {
 
 }  // namespace
 
-ProfileReplicates compute_profile_replicates(const ComputedProfile& source,
-                                             const PlasticityOptions& options) {
+ProfileReplicates compute_plasticity_replicates(const GaussianPlasticityProfile& source,
+                                                const PlasticityOptions& options) {
   const auto bins = source.bins.size();
   const auto groups = as_index(source.texts.size());
   const auto& points = source.model.side.points.bin;
   ProfileReplicates result{
       source.texts.size(), std::vector<double>(groups * bins, kNan), {}, remaining_queries(source)};
   if (points.empty()) return result;
-  const Matrix changes = plasticity_changes_by_refits(source, options);
+  const Matrix changes = profile_changes_without_group(source, options);
   std::size_t point = 0;
   for (std::size_t b = 0; b < bins && point < points.size(); ++b) {
     if (points[point] != source.bins[b].bin) continue;
     for (std::size_t g = 0; g < groups; ++g) {
       if (result.queries[g * bins + b] == 0) continue;
       result.value[g * bins + b] =
-          source.tables.groups.mean_without(g, point) +
+          source.tables.groups.mean_without_group(g, point) +
           changes(static_cast<std::int64_t>(g), static_cast<std::int64_t>(point));
     }
     ++point;

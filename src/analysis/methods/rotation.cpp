@@ -17,8 +17,8 @@ Matrix difference_covariance(const Moments& queries, const Moments& keys,
                              const PooledMoments& pooled) {
   Matrix covariance = queries.scatter;
   const auto dim = as_index(queries.dim());
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
+  const auto nq = static_cast<double>(queries.count);
+  const auto nk = static_cast<double>(keys.count);
   for (std::size_t i = 0; i < dim; ++i)
     for (std::size_t j = 0; j < dim; ++j) {
       double& entry = covariance.data[i * dim + j];
@@ -41,7 +41,7 @@ std::vector<double> orthogonal_unit_vector(std::vector<double> x, std::span<cons
   return x;
 }
 
-// Projects a symmetric matrix M off the unit vector a: (I - aa^T) M (I - aa^T).
+// Projects the unit vector a out of a symmetric matrix M: (I - aa^T) M (I - aa^T).
 Matrix project_out_direction(Matrix matrix, std::span<const double> a) {
   const auto along = multiply(matrix, a);
   const double both = dot(along, a);
@@ -56,7 +56,7 @@ Matrix project_out_direction(Matrix matrix, std::span<const double> a) {
 
 std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const double> near) {
   if (!near.empty()) return top_eigenvector(matrix, near);
-  const Eigenpairs eigen = symmetric_eigen(matrix);
+  const Eigenpairs eigen = symmetric_eigenpairs(matrix);
   return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
 }
 
@@ -78,8 +78,8 @@ std::vector<double> separation_direction(const Moments& queries, const Moments& 
   return b;
 }
 
-void describe_drift_axis(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
-                         RotationResult& result) {
+void set_drift_statistics(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                          RotationResult& result) {
   const auto& a = result.a;
   const double apart = dot(pooled.delta, a);
   const double variance_q = quadratic_form(queries.scatter, a);
@@ -89,8 +89,8 @@ void describe_drift_axis(const Moments& queries, const Moments& keys, const Pool
   const double along_k = dot(keys.cross_scatter, a);
   result.position_r = std::fabs(
       correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
-  result.r_q_a = correlation(along_q, variance_q, queries.position_scatter, queries.size()).r;
-  result.r_k_a = correlation(along_k, variance_k, keys.position_scatter, keys.size()).r;
+  result.r_q_a = correlation(along_q, variance_q, queries.position_scatter, queries.count).r;
+  result.r_k_a = correlation(along_k, variance_k, keys.position_scatter, keys.count).r;
   result.alpha_q = along_q / queries.position_scatter;
   result.alpha_k = along_k / keys.position_scatter;
   result.mu_q_a = dot(queries.mean, a);
@@ -99,17 +99,17 @@ void describe_drift_axis(const Moments& queries, const Moments& keys, const Pool
   result.var_frac_a = variance / trace(pooled.scatter);
 }
 
-void describe_separation_axis(const Moments& queries, const Moments& keys,
-                              const PooledMoments& pooled, RotationResult& result) {
+void set_separation_statistics(const Moments& queries, const Moments& keys,
+                               const PooledMoments& pooled, RotationResult& result) {
   const auto& b = result.b;
   const double q = quadratic_form(queries.scatter, b);
   const double k = quadratic_form(keys.scatter, b);
-  const auto nq = static_cast<double>(queries.size());
-  const auto nk = static_cast<double>(keys.size());
+  const auto nq = static_cast<double>(queries.count);
+  const auto nk = static_cast<double>(keys.count);
   const double apart = dot(pooled.delta, b);
   result.mu_q_b = dot(queries.mean, b);
   result.mu_k_b = dot(keys.mean, b);
-  // Share of E[|q-k|^2] along b: b^T D b / trace(D), where D is difference_covariance().
+  // Share of E[|q-k|^2] along the axis b: b^T D b / trace(D), where D is difference_covariance().
   result.separation_strength =
       (q / nq + k / nk + apart * apart) /
       (trace(queries.scatter) / nq + trace(keys.scatter) / nk + dot(pooled.delta, pooled.delta));
@@ -136,14 +136,13 @@ FrequencyBand frequency_band(const RotationOptions& options) {
 
 // Finds the orthogonal complement of the axes a and b, with two axes for each of max(1,
 // options.pairs) planes.
-OrthogonalComplement find_complement(const PooledMoments& pooled, const RotationResult& result,
+OrthogonalComplement complement_axes(const PooledMoments& pooled, const RotationResult& result,
                                      const RotationOptions& options) {
   return orthogonal_complement(pooled, result.a, result.b,
                                2 * std::max<std::int64_t>(1, options.pairs));
 }
 
-// Fills the fields about the orthogonal complement of the axes a and b that are computed from
-// moments alone.
+// Sets the fields that describe the orthogonal complement of a and b and need only moments.
 void set_complement_statistics(const PooledMoments& pooled, const OrthogonalComplement& complement,
                                const RotationOptions& options, RotationResult& result) {
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
@@ -151,10 +150,10 @@ void set_complement_statistics(const PooledMoments& pooled, const OrthogonalComp
     result.c0.assign(complement.axes.row(0), complement.axes.row(1));
     result.c1.assign(complement.axes.row(1), complement.axes.row(2));
   }
-  result.complement = complement_planes(pooled, complement, options);
+  result.complement = find_complement_planes(pooled, complement, options);
 }
 
-// Sums the variance of the active planes (planes that rotate with position) and stores their axes.
+// Sums the variance in the active planes (where rows rotate with position) and stores their axes.
 void sum_active_plane_variance(const OrthogonalComplement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
   result.active_variance = result.active_variance_total = 0;
@@ -169,14 +168,14 @@ void sum_active_plane_variance(const OrthogonalComplement& complement, RotationR
   }
 }
 
-// Returns pointers to the rows of queries and keys, in the order of PositionOrder.
-std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
-                                        const PositionOrder& order) {
-  std::vector<const float*> rows(as_index(order.rows()));
+// Returns pointers to the rows of queries and keys, sorted by position as in `order`.
+std::vector<const float*> ordered_rows(const CentredRows& queries, const CentredRows& keys,
+                                       const SortedPositions& order) {
+  std::vector<const float*> rows(as_index(order.row_count()));
   std::size_t next = 0;
   for (const CentredRows* side : {&queries, &keys})
-    for (std::int64_t i = 0; i < side->size(); ++i)
-      rows[order.sorted_ranks()[next++]] = side->source.vectors.data() + i * side->dim();
+    for (std::int64_t i = 0; i < side->count; ++i)
+      rows[order.row_ranks()[next++]] = side->source.vectors.data() + i * side->dim();
   return rows;
 }
 
@@ -193,12 +192,12 @@ RotationResult find_drift_and_separation(const Moments& queries, const Moments& 
     return result;
   }
   for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
-  describe_drift_axis(queries, keys, pooled, result);
+  set_drift_statistics(queries, keys, pooled, result);
   result.b = separation_direction(queries, keys, pooled, result.a, options.separation, near_b);
   if (result.b.empty())
     result.undefined = "no_separation";
   else
-    describe_separation_axis(queries, keys, pooled, result);
+    set_separation_statistics(queries, keys, pooled, result);
   return result;
 }
 
@@ -218,13 +217,13 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
                                      const PooledMoments& pooled, const RotationOptions& options) {
   auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty() || result.b.empty()) return result;
-  set_complement_statistics(pooled, find_complement(pooled, result, options), options, result);
+  set_complement_statistics(pooled, complement_axes(pooled, result, options), options, result);
   return result;
 }
 
-RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
-                               const PooledMoments& pooled, const RotationOptions& options,
-                               RotationWorkspace* memory) {
+RotationResult analyze_planar_rotation(const CentredRows& queries, const CentredRows& keys,
+                                       const PooledMoments& pooled, const RotationOptions& options,
+                                       RotationWorkspace* memory) {
   auto result = find_drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty()) return result;
   result.null = permutation_null_of_drift(queries, keys, pooled, result, options);
@@ -236,13 +235,14 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   FrequencySearch& search = used.frequency_search(std::move(positions), frequency_band(options));
   OrthogonalComplement complement;
   if (!result.b.empty()) {
-    complement = find_complement(pooled, result, options);
+    complement = complement_axes(pooled, result, options);
     set_complement_statistics(pooled, complement, options, result);
   }
   Matrix axes(2 * std::ssize(result.complement), complement.axes.cols);  // of the planes
   std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
   PlaneUnitVectors& units = used.plane_unit_vectors();
-  units.project(axes, result.a, rows_in_order(queries, keys, search.position_order()), pooled.mean);
+  units.project_rows_into_planes(
+      axes, result.a, ordered_rows(queries, keys, search.sorted_positions()), pooled.mean);
   const auto wave = search.best_sinusoid(units.projections_on_line());
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;

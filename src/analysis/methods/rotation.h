@@ -25,13 +25,13 @@ void to_unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* 
 void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex<double>* to,
                                std::int64_t stride);
 
-// Projects rows into every plane as unit vectors, and onto a line, in one pass.
+// Unit vectors of the projections of rows into planes, and projections onto a line, in one pass.
 class PlaneUnitVectors {
  public:
   // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of
   // `axes` span plane i. A row equal to the centre gets direction (1, 0).
-  void project(const Matrix& axes, std::span<const double> line, std::span<const float* const> rows,
-               std::span<const double> centre);
+  void project_rows_into_planes(const Matrix& axes, std::span<const double> line,
+                                std::span<const float* const> rows, std::span<const double> centre);
 
   // Returns the unit vectors of all rows in one plane, as complex numbers.
   std::span<const std::complex<double>> unit_vectors_in_plane(std::int64_t plane) const {
@@ -45,7 +45,7 @@ class PlaneUnitVectors {
 };
 
 struct OrthogonalComplement {
-  std::vector<double> variance;  // (dim - 2) sums of squares, descending
+  std::vector<double> variance;  // (dim - 2): sums of squares along axes, descending
   Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
   // Largest |correlation| between position and an axis of the orthogonal complement. It is 0 up to
   // rounding errors, because all linear drift is along the drift axis `a`.
@@ -64,9 +64,9 @@ struct PlaneSearchInput {
 
 // Returns the planes spanned by axes 2i and 2i+1 with the fields that moments determine: variance
 // shares, and separability 0.5 where queries and keys have the same mean. Other fields are NaN.
-std::vector<ComplementPair> complement_planes(const PooledMoments& pooled,
-                                              const OrthogonalComplement& complement,
-                                              const RotationOptions& options);
+std::vector<ComplementPair> find_complement_planes(const PooledMoments& pooled,
+                                                   const OrthogonalComplement& complement,
+                                                   const RotationOptions& options);
 
 // Sets angle_r, omega and separability of each plane from the rows. `axes`: two rows per plane.
 void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
@@ -74,15 +74,15 @@ void search_plane_rotations(const CentredRows& queries, const CentredRows& keys,
                             PlaneSearchInput search, const RotationOptions& options,
                             std::vector<ComplementPair>& planes);
 
-// Finds drift axis a, separation axis b and results along them from moments; no orthogonal
+// Finds the drift axis a, the separation axis b and their statistics from moments; no orthogonal
 // complement, frequencies or permutation test. `near_b`: initial vector for b, from a similar head.
 RotationResult find_drift_and_separation(const Moments& queries, const Moments& keys,
                                          const PooledMoments& pooled,
                                          const RotationOptions& options,
                                          std::span<const double> near_b = {});
 
-// Like find_drift_and_separation(), plus axes and variances of the complement. Fields that need
-// rows are NaN: frequencies, angle_r, permutation test, and separability where means differ.
+// find_drift_and_separation() and the orthogonal complement from moments alone. NaN without rows:
+// frequencies, angle_r, the permutation test, and separability where query and key means differ.
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 
@@ -98,7 +98,7 @@ PositionNull permutation_null_of_drift(const CentredRows& queries, const Centred
 class RotationWorkspace {
  public:
   PlaneUnitVectors& plane_unit_vectors() { return units_; }
-  // Returns the frequency search; rebuilds it only when positions or band change.
+  // Returns the frequency search; rebuilds it only if the positions or the frequency band change.
   FrequencySearch& frequency_search(std::vector<std::int32_t> positions, FrequencyBand band);
 
  private:
@@ -108,9 +108,9 @@ class RotationWorkspace {
   std::optional<FrequencySearch> search_;
 };
 
-// Runs the full analysis on the rows. `memory`: reusable buffers, or null.
-RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
-                               const PooledMoments& pooled, const RotationOptions& options,
-                               RotationWorkspace* memory = nullptr);
+// Runs the full rotation analysis on the rows of a head. `memory`: reusable buffers, or null.
+RotationResult analyze_planar_rotation(const CentredRows& queries, const CentredRows& keys,
+                                       const PooledMoments& pooled, const RotationOptions& options,
+                                       RotationWorkspace* memory = nullptr);
 
 }  // namespace qkscope

@@ -9,6 +9,7 @@
 #include "analysis/methods/geometry.h"
 #include "analysis/methods/moments.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/numerics/matrix.h"
 #include "base/numerics/products.h"
 #include "base/numerics/random.h"
@@ -33,15 +34,15 @@ struct AttendedKeys {
   std::vector<QueryKeyRange> queries;
 };
 
-AttendedKeys attended_keys(const DotProductRows& rows) {
+AttendedKeys attended_keys(const QueryKeyRows& rows) {
   const auto place = [](const RowsView& view, std::size_t i) {
     return std::pair(view.example(i), std::int64_t{view.position[i]});
   };
-  AttendedKeys found{rows_by_position(rows.keys), {}};
+  AttendedKeys found{argsort_by_text_and_position(rows.keys), {}};
   const auto& keys = found.keys;
   std::size_t first = 0;
   std::size_t last = 0;
-  for (const auto query : rows_by_position(rows.queries)) {
+  for (const auto query : argsort_by_text_and_position(rows.queries)) {
     const auto [text, position] = place(rows.queries, query);
     const auto oldest = rows.window > 0 ? position - rows.window + 1 : std::int64_t{0};
     while (last < keys.size() && place(rows.keys, keys[last]) < std::pair(text, position)) ++last;
@@ -84,12 +85,12 @@ struct FactorLevelSums {
   double sum_of_squares_around_mean() const { return n > 0 ? square - sum * sum / n : 0; }
 };
 
-// Sampled pairs with their scores, and the levels of each factor.
+// Sampled (query, key) pairs: scores, and levels of the ANOVA factors distance, key and query.
 struct ScoredPairs {
   std::vector<double> score;              // (pairs), minus the mean of all
   std::vector<int> group;                 // (pairs): group of texts
   std::vector<std::size_t> bin;           // (pairs): bin of the distance
-  std::vector<std::size_t> shuffled_bin;  // (pairs): with the positions of keys permuted
+  std::vector<std::size_t> shuffled_bin;  // (pairs): bin after permuting key positions
   std::vector<std::size_t> key;           // (pairs): key in sorted order
   std::vector<std::size_t> query;         // (pairs): row of the queries
 };
@@ -97,8 +98,8 @@ struct ScoredPairs {
 // One-way analysis of variance of the scores, by group of texts.
 class OneWayAnova {
  public:
-  // Keeps sums for each (level, group of texts). If the factor is `nested`, all pairs of one level
-  // belong to the same group of texts (as for keys), and sums are kept for each level only.
+  // `level` (pairs): level of the factor for each pair, for example the index of its key. `nested`:
+  // all pairs of one level belong to the same group of texts, which holds for keys and queries.
   OneWayAnova(const ScoredPairs& pairs, const std::vector<std::size_t>& level, int groups,
               bool nested)
       : groups_(as_index(groups)), total_(groups_), within_(groups_), used_(groups_) {
@@ -119,8 +120,8 @@ class OneWayAnova {
     if (nested) cells_.clear();
   }
 
-  // Omega squared: (SS_between - (levels - 1) MS_within) / (SS_total + MS_within). Leaves out the
-  // pairs of one group of texts; -1 uses all pairs.
+  // Omega squared: (SS_between - (levels - 1) MS_within) / (SS_total + MS_within). Excludes the
+  // pairs of one group of texts, `without`; -1 excludes no pairs.
   double omega_squared(int without) const {
     FactorLevelSums all;
     double within = 0;
@@ -152,16 +153,16 @@ class OneWayAnova {
   std::vector<FactorLevelSums> cells_;  // (levels, groups) of a factor that is not nested
 };
 
-// Returns the positions of the keys in sorted order, permuted at random within each text.
+// Returns the positions of the keys in `order`, shuffled among the keys of the same text.
 std::vector<std::int64_t> permuted_positions(const RowsView& keys,
                                              const std::vector<std::size_t>& order,
                                              Random& random) {
-  std::vector<std::int64_t> positions;
-  for (const auto row : order) positions.push_back(keys.position[row]);
+  auto positions =
+      to_vector(order, [&](std::size_t row) -> std::int64_t { return keys.position[row]; });
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     while (end < order.size() && keys.example(order[end]) == keys.example(order[begin])) ++end;
     for (std::size_t i = end; i - begin > 1; --i)
-      std::swap(positions[i - 1], positions[begin + random.below(i - begin)]);
+      std::swap(positions[i - 1], positions[begin + random.next_below(i - begin)]);
   }
   return positions;
 }
@@ -187,7 +188,7 @@ std::vector<std::uint64_t> sample_ascending_integers(std::uint64_t draws, std::u
 
 // Samples (query, attended key) pairs with replacement. If there are at most `draws` pairs, takes
 // every pair once instead.
-ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attended,
+ScoredPairs sample_pairs(const QueryKeyRows& rows, const AttendedKeys& attended,
                          std::uint64_t draws, Random& random) {
   const auto& keys = attended.keys;
   const auto shuffled = permuted_positions(rows.keys, keys, random);
@@ -197,7 +198,7 @@ ScoredPairs sample_pairs(const DotProductRows& rows, const AttendedKeys& attende
   ScoredPairs pairs;
   std::vector<double> vector;
   const auto dim = as_index(rows.keys.dim);
-  std::uint64_t before = 0;  // pairs of the queries before this one
+  std::uint64_t before = 0;  // number of (query, key) pairs of earlier queries
   auto next = drawn.begin();
   for (const auto& query : attended.queries) {
     vector.clear();
@@ -226,7 +227,7 @@ constexpr std::size_t kLeastKeys = 6;  // three swaps
 constexpr int kPairings = 2;           // random pairings of the keys of a query
 
 // Sums of squares and products of x and y, centred within each query.
-struct WithinQuerySums {
+struct WithinQueryMoments {
   double xx = 0;
   double yy = 0;
   double xy = 0;
@@ -239,14 +240,14 @@ struct WithinQuerySums {
   }
 };
 
-// The factor of a key's score, content or position, that a swap of two keys leaves unchanged.
-enum FactorKeptBySwap { kContent, kPosition, kNeither, kKeptFactors };
-using SwapSums = std::array<WithinQuerySums, kKeptFactors>;
+// The factor of a key's score (content or position) that swapping two keys leaves unchanged.
+enum UnswappedFactor { kContent, kPosition, kNeither, kKeptFactors };
+using SwapSums = std::array<WithinQueryMoments, kKeptFactors>;
 
 // Returns the scores of one query, shape (content, position): element (i, j) is the score if the
 // content of key i were at the position of key j.
-Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& rope,
-                            std::size_t query, std::span<const std::size_t> keys) {
+Matrix content_position_scores(const QueryKeyRows& rows, const RotaryEmbedding& rope,
+                               std::size_t query, std::span<const std::size_t> keys) {
   Matrix contents(std::ssize(keys), rows.keys.dim);
   Matrix queries(std::ssize(keys), rows.keys.dim);
   const auto q = row_as_double(rows.queries, query);
@@ -258,13 +259,13 @@ Matrix scores_of_moved_keys(const DotProductRows& rows, const RotaryEmbedding& r
     std::ranges::copy(q, turned.begin());
     // Rotating the query by -p equals rotating the content c by p: (R_p c).q = c.(R_-p q).
     const std::array<std::span<double>, 2> both = {content, turned};
-    rotate_back(rope, rows.keys.position[keys[i]], both);
+    undo_rope(rope, rows.keys.position[keys[i]], both);
   }
-  return multiply_transposed(contents, queries);
+  return multiply_by_transpose(contents, queries);
 }
 
-void shuffle(std::span<std::size_t> values, Random& random) {
-  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
+void shuffle_indices(std::span<std::size_t> values, Random& random) {
+  for (auto i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.next_below(i)]);
 }
 
 // Adds the scores before and after swapping contents or positions of keys 2i and 2i + 1 in random
@@ -278,7 +279,7 @@ void add_swap_correlations(const Matrix& score, Random& random, SwapSums& sums) 
                  static_cast<std::int64_t>(order[position]));
   };
   for (int pairing = 0; pairing < kPairings; ++pairing) {
-    shuffle(order, random);
+    shuffle_indices(order, random);
     for (const std::size_t side : {0, 1}) {
       std::vector<double> before;
       std::array<std::vector<double>, kKeptFactors> after;
@@ -295,9 +296,10 @@ void add_swap_correlations(const Matrix& score, Random& random, SwapSums& sums) 
   }
 }
 
-// Returns the within-query correlation without the texts of group `without`; -1 includes all texts.
-double swap_correlation(const std::vector<SwapSums>& groups, FactorKeptBySwap kind, int without) {
-  WithinQuerySums total;
+// Returns the within-query correlation between the scores before and after swapping keys. Leaves
+// out the texts of one group; if `without` is -1, uses all texts.
+double swap_correlation(const std::vector<SwapSums>& groups, UnswappedFactor kind, int without) {
+  WithinQueryMoments total;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     if (static_cast<int>(group) == without) continue;
     total.xx += groups[group][kind].xx;
@@ -307,16 +309,16 @@ double swap_correlation(const std::vector<SwapSums>& groups, FactorKeptBySwap ki
   return total.xy / std::sqrt(total.xx * total.yy);
 }
 
-// Sets a column to of(-1); of(group), without a group of texts, gives its jackknife error.
-void set_with_jackknife_error(const char* column, int groups, const std::function<double(int)>& of,
-                              GeometryResult& result) {
-  GeometryValue found{of(-1)};
-  for (int group = 0; group < groups; ++group) found.without.push_back(of(group));
+// Sets a column and its jackknife error: statistic(group) omits a group of texts, -1 omits none.
+void set_column_with_error(const char* column, int groups,
+                           const std::function<double(int)>& statistic, GeometryResult& result) {
+  GeometryValue found{statistic(-1)};
+  for (int group = 0; group < groups; ++group) found.without.push_back(statistic(group));
   found.se = jackknife_error(found.without);
   result.columns[column] = std::move(found);
 }
 
-void add_variance_shares(const DotProductRows& rows, const AttendedKeys& attended,
+void add_variance_shares(const QueryKeyRows& rows, const AttendedKeys& attended,
                          const GeometryOptions& options, Random& random, GeometryResult& result) {
   const auto pairs =
       sample_pairs(rows, attended, static_cast<std::uint64_t>(options.score_pairs), random);
@@ -325,7 +327,7 @@ void add_variance_shares(const DotProductRows& rows, const AttendedKeys& attende
   const auto set_share = [&](const char* column, const std::vector<std::size_t>& levels,
                              bool nested) {
     const OneWayAnova factor(pairs, levels, groups, nested);
-    set_with_jackknife_error(
+    set_column_with_error(
         column, groups, [&](int without) { return factor.omega_squared(without); }, result);
   };
   set_share("distance_share", pairs.bin, false);
@@ -336,7 +338,7 @@ void add_variance_shares(const DotProductRows& rows, const AttendedKeys& attende
                                    result.value("query_share"));
 }
 
-void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const RotaryEmbedding& rope,
+void add_swap_scores(const QueryKeyRows& rows, AttendedKeys sorted, const RotaryEmbedding& rope,
                      const GeometryOptions& options, Random& random, GeometryResult& result) {
   const auto& keys = sorted.keys;
   auto& attended = sorted.queries;
@@ -345,26 +347,26 @@ void add_swap_scores(const DotProductRows& rows, AttendedKeys sorted, const Rota
   if (queries == 0) return;
   std::vector<SwapSums> groups(as_index(rows.texts.size()));
   for (std::size_t i = 0; i < queries; ++i) {
-    std::swap(attended[i], attended[i + random.below(attended.size() - i)]);
+    std::swap(attended[i], attended[i + random.next_below(attended.size() - i)]);
     const auto& query = attended[i];
     std::vector<std::size_t> chosen(keys.begin() + static_cast<std::ptrdiff_t>(query.first),
                                     keys.begin() + static_cast<std::ptrdiff_t>(query.last));
-    shuffle(chosen, random);
+    shuffle_indices(chosen, random);
     chosen.resize(std::min(kSwapKeys, chosen.size() / 2 * 2));
-    add_swap_correlations(scores_of_moved_keys(rows, rope, query.query, chosen), random,
+    add_swap_correlations(content_position_scores(rows, rope, query.query, chosen), random,
                           groups[as_index(query.group)]);
   }
-  const auto correlation = [&](FactorKeptBySwap kind) {
+  const auto correlation = [&](UnswappedFactor kind) {
     return [&groups, kind](int without) { return swap_correlation(groups, kind, without); };
   };
-  set_with_jackknife_error("symbolic_score", rows.texts.size(), correlation(kContent), result);
-  set_with_jackknife_error("positional_score", rows.texts.size(), correlation(kPosition), result);
+  set_column_with_error("symbolic_score", rows.texts.size(), correlation(kContent), result);
+  set_column_with_error("positional_score", rows.texts.size(), correlation(kPosition), result);
   result.set("swap_null", swap_correlation(groups, kNeither, -1));
 }
 
 }  // namespace
 
-void add_score_columns(const DotProductRows& rows, const RotaryEmbedding* rope,
+void add_score_columns(const QueryKeyRows& rows, const RotaryEmbedding* rope,
                        const GeometryOptions& options, std::uint64_t seed, GeometryResult& result) {
   auto attended = attended_keys(rows);
   Random random(seed);

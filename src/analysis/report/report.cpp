@@ -42,14 +42,14 @@ struct ReportResults {
   AnalysisResults results;
   Drawn drawn = {};
   std::vector<Figure> figures = {};
-  std::string pictures = "";  // folder with NAME.svg and NAME.png of every figure
+  std::string pictures = {};  // folder with NAME.svg and NAME.png of every figure
 };
 
 // Larger SVG files are embedded as PNG, because a plot with thousands of points is smaller as PNG.
 constexpr std::uintmax_t kLargestSvgBytes = 250'000;
 constexpr std::int64_t kMostTableCells = 20'000;  // longer tables are not embedded
 
-// Returns table rows as JSON, column names first; null above kMostTableCells. NaN becomes null.
+// Returns rows as JSON, column names first; null above kMostTableCells cells. NaN becomes null.
 Json table_json(const Table& table) {
   if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
   std::vector<Json> rows(1 + static_cast<std::size_t>(table.rows()), Json::array());
@@ -63,8 +63,8 @@ Json table_json(const Table& table) {
   return rows;
 }
 
-// Returns tooltips as [left, top, right, bottom, text], plus layer and head for cells of a head.
-Json hover_cells_json(const Figure& figure) {
+// Returns tooltip areas as [left, top, right, bottom, text]; an area of a head adds layer and head.
+Json tooltips_json(const Figure& figure) {
   const auto rounded = [](double fraction) { return std::round(1e4 * fraction) / 1e4; };
   Json cells = Json::array();
   for (const auto& cell : figure.hover) {
@@ -90,8 +90,8 @@ Json figures_json(const std::vector<Figure>& figures, const std::string& picture
                     {"picture", small ? "data:image/svg+xml;base64," + encode_base64(svg.bytes())
                                       : "data:image/png;base64," +
                                             encode_base64(MappedFile(path + ".png").bytes())},
-                    {"question", figure.question},
-                    {"hover", hover_cells_json(figure)},
+                    {"question", figure.column_group},
+                    {"hover", tooltips_json(figure)},
                     {"table", table_json(figure.data)}});
   }
   return list;
@@ -113,7 +113,7 @@ Json runs_json(const AnalysisResults& results) {
             found.low, found.high};
     runs.push_back(std::move(known));
   }
-  for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
+  for (const auto& entry : results.runs_without_results()) runs.push_back(entry);
   return runs;
 }
 
@@ -135,8 +135,8 @@ std::string render_report_page(const ReportResults& part, const ReportResults* o
   data["other"] = other ? results_json(*other, others) : Json();
   data["version"] = version_string();
   data["questions"] = Json::array();  // headings of the groups of geometry figures
-  for (const auto& question : geometry_questions())
-    data["questions"].push_back({question.name, question.title, question.sentence});
+  for (const auto& group : geometry_column_groups())
+    data["questions"].push_back({group.name, group.title, group.sentence});
   data["shades"] = {{"query", {style::kQueryEarly, style::kQueryLate}},
                     {"key", {style::kKeyEarly, style::kKeyLate}},
                     {"accent", style::kKey}};
@@ -156,7 +156,7 @@ struct TemporaryFigureFolder {
     remove_stale_temporaries(out, kPrefix, "", 6);
     while (!lock.is_open()) {
       path = fmt::format("{}/{}XXXXXX", out, kPrefix);
-      if (!::mkdtemp(path.data())) system_error("make a folder in", out, errno);
+      if (!::mkdtemp(path.data())) throw_system_error("make a folder in", out, errno);
       lock = try_lock_temporary_file(path);
     }
   }
@@ -172,34 +172,33 @@ struct TemporaryFigureFolder {
 };
 
 void check_draw_options(const DrawOptions& options) {
-  if (options.formats.empty()) bad_input("--format: expected some of svg,png,pdf");
+  if (options.formats.empty()) reject("--format: expected some of svg,png,pdf");
   for (const auto& format : options.formats)
     if (std::ranges::find(kFormats, format) == std::end(kFormats))
-      bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
+      reject("--format: '{}' is not a format; expected some of svg,png,pdf", format);
   if (const int least = std::ranges::min(options.components); least < 0)
-    bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", least);
+    reject("--components: {} is no component; expected two from 0 on, such as 0,1", least);
   if (options.only.empty()) return;
   const auto names = figure_names();
   if (std::ranges::find(names, options.only) != names.end()) return;
   const auto guess = closest_spelling(options.only, names);
-  bad_input("--only: '{}' is not a figure{}; there are {}", options.only,
-            guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess),
-            fmt::join(names, ", "));
+  reject("--only: '{}' is not a figure{}; there are {}", options.only,
+         guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess), fmt::join(names, ", "));
 }
 
 Figure make_figure(const FigureKind& kind, const AnalysisResults& results) {
   for (const auto& table : kind.tables) {
     if (!results.has_table(table))
-      return empty_figure(fmt::format("there is no {}.parquet", table));
-    if (results.frame(table).rows() == 0)
-      return empty_figure(fmt::format("{}.parquet has no rows", table));
+      return make_empty_figure(fmt::format("there is no {}.parquet", table));
+    if (results.frame(table).row_count() == 0)
+      return make_empty_figure(fmt::format("{}.parquet has no rows", table));
   }
   Figure figure = kind.draw(results, kind);
   figure.name = kind.name;
   if (figure.title.empty()) figure.title = kind.text("title");
   if (figure.caption.empty()) figure.caption = kind.text("caption");
   if (figure.missing.empty() && figure.data.rows() == 0)
-    return empty_figure("none of its numbers exists");
+    return make_empty_figure("none of its numbers exists");
   return figure;
 }
 
@@ -212,16 +211,15 @@ void add_file_fingerprint(const std::string& path, Json& files) {
 }
 
 // Returns the names of all files that belong to a figure, with a leading slash: "/NAME.csv".
-std::vector<std::string> files_of_figure(const std::string& figure, const DrawOptions& options) {
+std::vector<std::string> figure_file_names(const std::string& figure, const DrawOptions& options) {
   std::vector<std::string> endings = options.formats;
   endings.insert(endings.end(), {"csv", "gp", "txt"});
-  std::vector<std::string> files;
-  for (const auto& ending : endings) files.push_back(fmt::format("/{}.{}", figure, ending));
-  return files;
+  return to_vector(
+      endings, [&](const std::string& ending) { return fmt::format("/{}.{}", figure, ending); });
 }
 
-// Returns what the figures depend on as JSON: program version, options, checksums of input files.
-Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) {
+// Returns the inputs of the figures as JSON: program version, options, fingerprints of files.
+Json drawing_inputs_json(const DrawOptions& options, const AnalysisResults& results) {
   Json files = Json::object();
   for (const auto& name : entry_names(options.results))
     if (name.ends_with(".parquet")) add_file_fingerprint(options.results + "/" + name, files);
@@ -238,7 +236,7 @@ Json drawing_inputs(const DrawOptions& options, const AnalysisResults& results) 
           {"attention", options.attention}, {"files", files}};
 }
 
-// Returns the record of an earlier drawing from the same `inputs` if all its files still exist.
+// Returns the record of figures drawn earlier from the same `inputs`, if all their files exist.
 std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json& inputs) {
   if (!path_exists(drawing_record_path(options))) return std::nullopt;
   try {
@@ -248,7 +246,7 @@ std::optional<Drawn> find_earlier_drawing(const DrawOptions& options, const Json
     drawn.up_to_date = true;
     auto files = drawn.report.empty() ? std::vector<std::string>() : std::vector{drawn.report};
     for (const auto& name : drawn.figures)
-      for (const auto& file : files_of_figure(name, options)) files.push_back(options.out + file);
+      for (const auto& file : figure_file_names(name, options)) files.push_back(options.out + file);
     if (std::ranges::all_of(files, path_exists)) return drawn;
   } catch (const Error&) {  // an unreadable record counts as missing
   } catch (const Json::exception&) {
@@ -269,12 +267,12 @@ void make_figures(const std::string& only, ReportResults& part) {
     }
     if (kind.runs == "one" && !results.has_single_run()) {
       if (!asked_for) continue;
-      bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
-                kind.name, results.folder(), results.runs().size());
+      reject("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
+             kind.name, results.folder(), results.runs().size());
     }
     Figure figure = make_figure(kind, results);
     if (!figure.missing.empty()) {
-      if (asked_for) bad_input("no figure '{}': {}", kind.name, figure.missing);
+      if (asked_for) reject("no figure '{}': {}", kind.name, figure.missing);
       drawn.left_out.emplace_back(kind.name, figure.missing);
       continue;
     }
@@ -315,15 +313,15 @@ Drawn draw_figures(const DrawOptions& options) {
     const bool record = options.only.empty() && !options.again;
     Json inputs;
     if (record) {
-      inputs = drawing_inputs(options, part.results);
+      inputs = drawing_inputs_json(options, part.results);
       if (const auto before = find_earlier_drawing(options, inputs)) return *before;
     }
     make_figures(options.only, part);
-    part.results.check_unchanged();
+    part.results.check_tables_unchanged();
     make_folders(options.out);
     std::error_code error;
     fs::remove(drawing_record_path(options), error);  // before a figure is overwritten
-    if (error) system_error("remove", drawing_record_path(options), error.value());
+    if (error) throw_system_error("remove", drawing_record_path(options), error.value());
     const TemporaryFigureFolder drawing(options.out);
     const bool report = options.report && options.only.empty();
     std::vector<std::string> formats = options.formats;
@@ -334,7 +332,7 @@ Drawn draw_figures(const DrawOptions& options) {
     if (report) {
       drawn.report = options.out + "/report.html";
       const auto page = render_report_page(part);
-      part.results.check_unchanged();  // the page reads more tables than the figures
+      part.results.check_tables_unchanged();  // the page reads more tables than the figures
       write_file(drawn.report, page);
     }
     for (const auto& figure : part.figures) {
@@ -342,9 +340,9 @@ Drawn draw_figures(const DrawOptions& options) {
       if (report)
         write_file(drawing.path + "/" + figure.name + ".gp",
                    gnuplot_script(figure, options.formats));
-      for (const auto& file : files_of_figure(figure.name, options)) {
+      for (const auto& file : figure_file_names(figure.name, options)) {
         fs::rename(drawing.path + file, options.out + file, error);
-        if (error) system_error("move a figure to", options.out + file, error.value());
+        if (error) throw_system_error("move a figure to", options.out + file, error.value());
       }
     }
     if (record)
@@ -380,7 +378,7 @@ Drawn write_report(const ReportOptions& options) {
 }
 
 std::vector<std::string> figure_names() {
-  return translate_exceptions([] { return project(figure_kinds(), &FigureKind::name); });
+  return translate_exceptions([] { return to_vector(figure_kinds(), &FigureKind::name); });
 }
 
 std::string escape_for_script(const Json& json) {

@@ -13,7 +13,7 @@
 
 namespace qkscope {
 
-// Data of all heads that the JavaScript of the page reads.
+// Data of all heads for the page's JavaScript.
 struct ReportHeadData {
   // Columns are little-endian arrays in base64 with one entry per head:
   // {"count", "run", "layer", "head", "classes", "measures": [{"name", "data"}],
@@ -22,14 +22,14 @@ struct ReportHeadData {
   //  "scatter": {"start", "queries", "low", "high", "last_positions", "components", and "tokens"
   //  and "token" in results with token texts}}.
   Json json;
-  std::string points;  // points of all heads in base64, see PackedPoints
+  std::string points;  // points of all heads in base64, see PackedScatterPoints
 };
 
 ReportHeadData collect_report_head_data(const AnalysisResults& results);
 
 // Encodes an array of numbers as base64; unpack() in data.js decodes it.
 template <typename T>
-std::string pack_base64(const std::vector<T>& values) {
+std::string encode_base64(const std::vector<T>& values) {
   return encode_base64(std::as_bytes(std::span(values)));
 }
 // Serialises JSON for a <script> element; escapes '<', so that no text can close the element.

@@ -33,7 +33,8 @@ class HeadIndex {
     for (const char* name : kHeadTables) {
       if (!results.has_table(name)) continue;
       const ResultFrame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row) places_.insert({frame.head_at(row), 0});
+      for (std::size_t row = 0; row < frame.row_count(); ++row)
+        places_.insert({frame.head_at(row), 0});
     }
     std::size_t next = 0;
     for (auto& [key, place] : places_) place = next++;
@@ -45,7 +46,7 @@ class HeadIndex {
   // Calls body(row, index of its head) for every row of the table.
   template <typename Body>
   void for_each_head_row(const ResultFrame& frame, const Body& body) const {
-    for (std::size_t row = 0; row < frame.rows(); ++row)
+    for (std::size_t row = 0; row < frame.row_count(); ++row)
       if (const auto found = places_.find(frame.head_at(row)); found != places_.end())
         body(row, found->second);
   }
@@ -61,7 +62,7 @@ class HeadIndex {
   // Encodes the run, the layer or the number of every head as base64.
   template <typename Number>
   std::string encode_field(Number HeadOfRun::*part) const {
-    return pack_base64(project(
+    return encode_base64(to_vector(
         places_, [&](const auto& entry) { return static_cast<std::uint16_t>(entry.first.*part); }));
   }
 
@@ -70,7 +71,7 @@ class HeadIndex {
 };
 
 // Tables and columns that the page shows, in page order. '?': missing in older results.
-std::vector<std::pair<const char*, std::string>> head_measures() {
+std::vector<std::pair<const char*, std::string>> head_measure_columns() {
   return {
       {"qk",
        "r_q r_q_null? r_k r_k_null? explained_variance fisher positional_variance_q "
@@ -95,7 +96,7 @@ std::vector<std::pair<const char*, std::string>> head_measures() {
 
 Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
   Json list = Json::array();
-  for (const auto& [table, columns] : head_measures()) {
+  for (const auto& [table, columns] : head_measure_columns()) {
     if (!results.has_table(table)) continue;
     const ResultFrame& frame = results.frame(table);
     for (auto column : split(columns, ' ')) {
@@ -107,7 +108,7 @@ Json measures_json(const AnalysisResults& results, const HeadIndex& heads) {
       heads.for_each_head_row(frame, [&](std::size_t row, std::size_t place) {
         if (frame.is_first_component(row)) values[place] = static_cast<float>(numbers[row]);
       });
-      list.push_back({{"name", column}, {"data", pack_base64(values)}});
+      list.push_back({{"name", column}, {"data", encode_base64(values)}});
     }
   }
   return list;
@@ -129,7 +130,7 @@ Json text_column_json(const AnalysisResults& results, const HeadIndex& heads,
       codes[place] = static_cast<std::uint8_t>(code);
     });
   }
-  return {{"names", names}, {"codes", pack_base64(codes)}};
+  return {{"names", names}, {"codes", encode_base64(codes)}};
 }
 
 Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
@@ -145,9 +146,9 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
     std::vector<float> values(order.size(), kNan);
     for (std::size_t i = 0; i < order.size() && frame.has_column(column); ++i)
       values[i] = static_cast<float>(frame.real_column(column)[order[i]]);
-    return pack_base64(values);
+    return encode_base64(values);
   };
-  return {{"start", pack_base64(start)},
+  return {{"start", encode_base64(start)},
           {"position", packed("position")},
           {"ap", packed("ap")},
           {"ap_free", frame.has_column("ap_free") ? Json(packed("ap_free")) : Json()},
@@ -157,7 +158,7 @@ Json profiles_json(const AnalysisResults& results, const HeadIndex& heads) {
 // Scatter points of all heads, 9 bytes each: the position (3 bytes, little-endian) and six
 // coordinates (two principal components, and the axes a, b, c0 and c1 of the planar model), each
 // quantised to 0..254 between the head's minimum and maximum (255: no value).
-struct PackedPoints {
+struct PackedScatterPoints {
   std::vector<std::size_t> rows;           // (points): row of head_scatter
   std::vector<std::uint32_t> start = {0};  // (heads + 1): index of the first point
   std::vector<std::uint16_t> queries;      // (heads): number of queries
@@ -168,7 +169,7 @@ struct PackedPoints {
 
 // Appends the points of one head, queries before keys. `axes`: coordinate columns, null if missing.
 void pack_points(const ResultFrame& frame, const std::vector<const std::vector<double>*>& axes,
-                 std::vector<std::size_t> rows, PackedPoints& points) {
+                 std::vector<std::size_t> rows, PackedScatterPoints& points) {
   const auto& sides = frame.text_column("side");
   const auto keys = std::stable_partition(rows.begin(), rows.end(),
                                           [&](std::size_t row) { return sides[row] == "q"; });
@@ -213,7 +214,7 @@ void pack_scatter(const AnalysisResults& results, const HeadIndex& heads, Report
        {fmt::format("pc{}", components[0]), fmt::format("pc{}", components[1]), std::string("a"),
         std::string("b"), std::string("c0"), std::string("c1")})
     axes.push_back(frame.has_column(name) ? &frame.real_column(name) : nullptr);
-  PackedPoints points;
+  PackedScatterPoints points;
   for (auto& rows : heads.rows_by_head(frame)) pack_points(frame, axes, std::move(rows), points);
   std::vector<std::int64_t> last_positions(results.runs().size(), 1);
   const auto& positions = frame.integer_column("position");
@@ -222,27 +223,27 @@ void pack_scatter(const AnalysisResults& results, const HeadIndex& heads, Report
     last = std::max(last, positions[row]);
   }
   Json& scatter = report.json["scatter"];
-  scatter = {{"start", pack_base64(points.start)}, {"queries", pack_base64(points.queries)},
-             {"low", pack_base64(points.lows)},    {"high", pack_base64(points.highs)},
-             {"last_positions", last_positions},   {"components", components}};
+  scatter = {{"start", encode_base64(points.start)}, {"queries", encode_base64(points.queries)},
+             {"low", encode_base64(points.lows)},    {"high", encode_base64(points.highs)},
+             {"last_positions", last_positions},     {"components", components}};
   // JSON "tokens": distinct token texts; "token", shape (points): index of each point in "tokens".
   if (frame.has_column("token")) {
     std::map<std::string, std::uint32_t> places;
     Json tokens = Json::array();
-    const auto token_of_point = project(points.rows, [&](std::size_t row) {
+    const auto token_of_point = to_vector(points.rows, [&](std::size_t row) {
       const auto& text = frame.text_column("token")[row];
       const auto [found, fresh] = places.emplace(text, static_cast<std::uint32_t>(places.size()));
       if (fresh) tokens.push_back(text);
       return found->second;
     });
     scatter["tokens"] = tokens;
-    scatter["token"] = pack_base64(token_of_point);
+    scatter["token"] = encode_base64(token_of_point);
   }
-  report.points = pack_base64(points.bytes);
+  report.points = encode_base64(points.bytes);
 }
 
-// Returns the number of layers or of query heads per layer, as `part` selects: from the capture's
-// metadata, else the highest index plus 1; 0 if only some layers or heads were analysed.
+// Returns the number of layers or, if `part` is &HeadOfRun::head, of query heads per layer: from
+// the capture's metadata, else the highest index plus 1; 0 if only some of them were analysed.
 std::int64_t count_layers_or_heads(const AnalysisResults& results, const HeadIndex& heads,
                                    std::int64_t HeadOfRun::*part) {
   const bool layers = part == &HeadOfRun::layer;
@@ -289,7 +290,7 @@ ReportHeadData collect_report_head_data(const AnalysisResults& results) {
 void check_same_heads(const AnalysisResults& first, const AnalysisResults& second) {
   for (const auto* one : {&first, &second})
     if (!one->has_single_run())
-      bad_input(
+      reject(
           "--compare: {} has {} runs; expected one run on both sides, such as a folder under "
           "runs/ of a sweep",
           one->folder(), one->runs().size());
@@ -299,7 +300,7 @@ void check_same_heads(const AnalysisResults& first, const AnalysisResults& secon
     const auto size = count_layers_or_heads(first, heads, part);
     const auto other = count_layers_or_heads(second, others, part);
     if (size != other && size != 0 && other != 0)
-      bad_input(
+      reject(
           "--compare: the model of {} has {} {}, that of {} has {}; expected two models with "
           "the same layers and heads",
           first.folder(), size, part == &HeadOfRun::layer ? "layers" : "heads", second.folder(),
@@ -307,8 +308,8 @@ void check_same_heads(const AnalysisResults& first, const AnalysisResults& secon
   }
   const auto matches = [&](const auto& head) { return others.indices().contains(head.first); };
   if (std::ranges::none_of(heads.indices(), matches))
-    bad_input("--compare: no head is in both {} and {}; analyse the same layers and heads of both",
-              first.folder(), second.folder());
+    reject("--compare: no head is in both {} and {}; analyse the same layers and heads of both",
+           first.folder(), second.folder());
 }
 
 }  // namespace qkscope

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 #include "qkscope/experimental/options.h"
 
 namespace qkscope {
@@ -19,8 +19,8 @@ constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 template <typename Field>
 constexpr bool kIsChoice = std::is_same_v<Field, bool> || std::is_enum_v<Field>;
 
-// Converts a field of AnalyzeOptions to an option value. Words of a choice have the order of its
-// enum. profile_bins is the only integer option that accepts a word (`buckets`).
+// Converts a field of AnalyzeOptions to an option value. The words of a choice are in the order of
+// its enum. profile_bins is the only integer option that accepts a word (`buckets`).
 template <typename Field>
 OptionValue option_value_of_field(const Field& field, OptionKind kind,
                                   const std::vector<std::string_view>& words) {
@@ -95,7 +95,7 @@ using Group = OptionGroup;
 // clang-format off
 std::vector<AnalysisOption> make_rows() {
  return {
-  // Options that replace metadata which a capture lacks.
+  // Options that supply metadata missing from the capture.
   row({"label", Group::capture, text, "Name in the model column (default: the capture's own)"}, FIELD(label)),
   row({"model", Group::capture, text, "Model of a capture that does not state its head counts and RoPE: folder, "
        "id or ID@REVISION; only its config.json is read"}, FIELD(model)),
@@ -246,7 +246,7 @@ bool AnalysisOption::allows(const OptionValue& value) const {
 }
 
 const std::vector<AnalysisOption>& analysis_options() {
-  return fork_safe_static([] { return option_table::make_rows(); });
+  return lazy_init_lock_free([] { return option_table::make_rows(); });
 }
 
 std::string_view title(OptionGroup group) {

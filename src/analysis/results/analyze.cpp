@@ -32,8 +32,8 @@ void check_layers_captured(const CaptureIndex& index, const std::vector<int>& la
   for (const auto& query : index.queries) there.insert(query.layer);
   for (const int layer : layers)
     if (!there.contains(layer))
-      bad_input("{}: there is no layer {}; the capture has layers {}", index.data_root, layer,
-                fmt::join(there, ", "));
+      reject("{}: there is no layer {}; the capture has layers {}", index.data_root, layer,
+             fmt::join(there, ", "));
 }
 
 void check_heads_captured(const CaptureIndex& index, const std::vector<HeadId>& heads) {
@@ -43,24 +43,24 @@ void check_heads_captured(const CaptureIndex& index, const std::vector<HeadId>& 
       if (query.layer == head.layer) there.push_back(query.head);
     if (there.empty()) check_layers_captured(index, {head.layer});
     if (std::ranges::count(there, head.head) == 0)
-      bad_input("{}: there is no query head {} in layer {}; the capture has heads {} there",
-                index.data_root, head.head, head.layer, fmt::join(there, ", "));
+      reject("{}: there is no query head {} in layer {}; the capture has heads {} there",
+             index.data_root, head.head, head.layer, fmt::join(there, ", "));
   }
 }
 
 // Returns the jackknife groups of the texts in the capture. Heads of a layer share their sampled
 // positions, so reading one file per layer and kind (query or key) yields all texts.
-TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadGroup>& groups,
-                       AnalysisRun& run) {
+JackknifeGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadGroup>& groups,
+                            AnalysisRun& run) {
   std::map<std::pair<int, HeadKind>, HeadId> files;
   for (const auto& group : groups) {
     files.try_emplace({group.key.layer, HeadKind::key}, group.key);
     files.try_emplace({group.key.layer, HeadKind::query}, run.heads[group.heads.front()].query);
   }
-  const auto list = project(files, [](const auto& file) { return file.second; });
+  const auto list = to_vector(files, [](const auto& file) { return file.second; });
   const auto found = parallel_map(list, [&](const HeadId& id) {
     // Ignore bad input: the analysis of this head reports it later.
-    auto examples = fallback_on_bad_input(
+    auto examples = value_or_on_bad_input(
         [&] { return read_head_example_ids(head_file_path(options.data_root, id)); },
         std::vector<std::int64_t>());
     examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
@@ -70,10 +70,10 @@ TextGroups group_texts(const AnalyzeOptions& options, const std::vector<KeyHeadG
   for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
   run.texts = std::ssize(texts);
   if (texts.empty()) texts.insert(0);  // no file lists its texts: one group for all rows
-  return TextGroups::from_texts({texts.begin(), texts.end()});
+  return JackknifeGroups::from_texts({texts.begin(), texts.end()});
 }
 
-// Returns a report that contains the head's key head (GQA), or an error.
+// Returns a report without results: it holds only the key head of `query` (GQA), or an error.
 HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
                             const CaptureIndex& index) {
   HeadReport report;
@@ -82,15 +82,15 @@ HeadReport make_head_report(const HeadId& query, const AnalyzeOptions& options,
     report.k_head = key_head_of(index, query, options.head_counts);
     const HeadId key{query.layer, report.k_head, HeadKind::key};
     if (!std::binary_search(index.keys.begin(), index.keys.end(), key))
-      bad_input("{}: there is no such file; query head {} of layer {} reads it",
-                head_file_path(options.data_root, key), query.head, query.layer);
+      reject("{}: there is no such file; query head {} of layer {} reads it",
+             head_file_path(options.data_root, key), query.head, query.layer);
   } catch (const Error& error) {
     mark_head_failed(report, error);
   }
   return report;
 }
 
-std::vector<KeyHeadGroup> group_by_key_head(const AnalyzeOptions& options,
+std::vector<KeyHeadGroup> group_query_heads(const AnalyzeOptions& options,
                                             const CaptureIndex& index,
                                             const std::vector<HeadId>& queries, AnalysisRun& run) {
   run.heads = parallel_map(
@@ -106,42 +106,43 @@ std::vector<KeyHeadGroup> group_by_key_head(const AnalyzeOptions& options,
   }
   if (groups.empty())  // all heads fail for the same reason
     throw Error(run.heads.front().error_kind, run.heads.front().error);
-  return project(groups, [](const auto& entry) { return entry.second; });
+  return to_vector(groups, [](const auto& entry) { return entry.second; });
 }
 
 // Throws a bad-input error if the capture lacks a head listed in --planes-of.
-void check_planes_of_option(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
+void check_plane_heads(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
-    bad_input(
+    reject(
         "planes of single heads come from the rotation and the rows kept for pictures; expected "
         "both to be on (--only, --scatter)");
   for (const auto& head : options.planes_of)
     if (std::ranges::count(queries, head) == 0)
-      bad_input("{}: there is no query head {} of layer {} (asked for as {}.{})", options.data_root,
-                head.head, head.layer, head.layer, head.head);
+      reject("{}: there is no query head {} of layer {} (asked for as {}.{})", options.data_root,
+             head.head, head.layer, head.layer, head.head);
 }
 
 // Returns empty metadata for an invalid file; the analysis of its head reports the error.
-Metadata read_metadata_or_none(const std::string& file) {
-  return fallback_on_bad_input([&] { return read_head_metadata(file); }, Metadata());
+Metadata read_metadata_or_empty(const std::string& file) {
+  return value_or_on_bad_input([&] { return read_head_metadata(file); }, Metadata());
 }
 
-// Returns the metadata fields that have the same value in all head files of a capture.
-Metadata capture_metadata(const std::string& file) {
+// Reads one head's file and returns the metadata fields that are equal for all heads of a capture.
+Metadata shared_metadata(const std::string& file) {
   Metadata common;
-  const auto all = read_metadata_or_none(file);
+  const auto all = read_metadata_or_empty(file);
   for (const char* key :
        {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
         metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
     if (const auto found = all.find(key); found != all.end()) common.insert(*found);
   if (const auto model = common.find(metadata::kModel); model != common.end())
-    model->second = short_name(model->second);
+    model->second = id_or_base_name(model->second);
   return common;
 }
 
-// Returns the query heads to analyse. --attention reads the window from one head file per layer.
+// Returns the query heads to analyse. With --attention, the head file of the first head of each
+// layer tells whether that layer has full or sliding attention.
 std::vector<HeadId> fetch_query_heads(const AnalyzeOptions& options, const CaptureSource& source,
-                                      const ModelFacts* model) {
+                                      const ModelInfo* model) {
   auto queries = select_query_heads(source.capture_index(), options);
   keep_heads_of_attention_kind(queries, options, [&](int layer) {
     const auto first = std::ranges::find(queries, layer, &HeadId::layer);
@@ -155,11 +156,11 @@ std::vector<HeadId> fetch_query_heads(const AnalyzeOptions& options, const Captu
   return queries;
 }
 
-// Returns the plasticity options with the bins and context of the first readable head.
+// Returns plasticity options with the bins and context length chosen for the first readable head.
 PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& options,
                                                       const std::vector<HeadReport>& heads) {
   PlasticityOptions shared = options.plasticity_options;
-  check_profile_options(shared);
+  check_plasticity_bins(shared);
   for (const auto& head : heads) {
     if (!head.error.empty()) continue;
     try {
@@ -173,7 +174,7 @@ PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& opti
       const auto buckets = sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys);
       const auto limit = options.max_tokens;
       const auto used = limit > 0 ? std::min(queries.size(), limit) : queries.size();
-      const auto grid = choose_profile_grid(queries, keys, buckets, used, shared);
+      const auto grid = choose_plasticity_grid(queries, keys, buckets, used, shared);
       if (grid.bins > 0) shared.profile_bins = grid.bins;
       shared.context = grid.context;
       break;
@@ -184,12 +185,12 @@ PlasticityOptions plasticity_options_with_common_bins(const AnalyzeOptions& opti
   return shared;
 }
 
-// Throws a bad-input error if a head file belongs to another run or another head. Returns a
+// Throws a bad-input error if the file of a head belongs to another run or another head. Returns a
 // snapshot of all files, to detect changes during the analysis.
 FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadId>& heads) {
   parallel_for(std::ssize(heads), [&](std::int64_t i) {
     const auto& head = heads[static_cast<std::size_t>(i)];
-    check_head_metadata(index, head, read_metadata_or_none(head_file_path(index.data_root, head)));
+    check_head_metadata(index, head, read_metadata_or_empty(head_file_path(index.data_root, head)));
   });
   FileSnapshot files;
   files.add(index.data_root + "/" + layout::kStateFile);
@@ -197,15 +198,15 @@ FileSnapshot check_head_files(const CaptureIndex& index, const std::vector<HeadI
   return files;
 }
 
-AnalysisRun analyze_rows(const AnalyzeOptions& given) {
+AnalysisRun analyze_captured_rows(const AnalyzeOptions& given) {
   if (!given.keys.empty() || given.pre_rope)
-    bad_input("{}: not a folder of statistics; --keys and --stage are for those", given.data_root);
+    reject("{}: not a folder of statistics; --keys and --stage are for those", given.data_root);
   const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop},
                              given.partial);
   const CaptureIndex& index = source.capture_index();
-  std::optional<ModelFacts> model;
+  std::optional<ModelInfo> model;
   if (!given.model.empty()) model.emplace(given.model, given.quiet);
-  const ModelFacts* facts = model ? &*model : nullptr;
+  const ModelInfo* facts = model ? &*model : nullptr;
   AnalyzeOptions options = given;
   options.data_root = index.data_root;
   if (!options.head_counts && model) {
@@ -214,23 +215,23 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
   }
   const auto queries = fetch_query_heads(options, source, facts);
   AnalysisRun run;
-  run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
+  run.capture = shared_metadata(head_file_path(options.data_root, queries.front()));
   if (const auto state = options.data_root + "/" + layout::kStateFile; path_exists(state))
     run.state = MappedFile(state).text();
   const auto stored = run.capture.find(metadata::kModel);
   run.label = !options.label.empty()        ? options.label
-              : !index.model.empty()        ? short_name(index.model)
-              : stored != run.capture.end() ? short_name(stored->second)
-                                            : source.short_name();
+              : !index.model.empty()        ? id_or_base_name(index.model)
+              : stored != run.capture.end() ? id_or_base_name(stored->second)
+                                            : source.display_name();
   if (index.partial) run.label += " (partial)";
-  check_planes_of_option(options, queries);
-  const auto groups = group_by_key_head(options, index, queries, run);
-  auto heads = project(groups, &KeyHeadGroup::key);
+  check_plane_heads(options, queries);
+  const auto groups = group_query_heads(options, index, queries, run);
+  auto heads = to_vector(groups, &KeyHeadGroup::key);
   source.fetch_heads(heads);
   heads.insert(heads.end(), queries.begin(), queries.end());
   const auto files = check_head_files(index, heads);
   Stopwatch watch;  // excludes downloads
-  const TextGroups texts = group_texts(options, groups, run);
+  const JackknifeGroups texts = group_texts(options, groups, run);
   if (options.plasticity)
     options.plasticity_options = plasticity_options_with_common_bins(options, run.heads);
   analyze_key_head_groups(options, index, facts, texts, groups, run);
@@ -239,7 +240,7 @@ AnalysisRun analyze_rows(const AnalyzeOptions& given) {
     add_weight_ranks(options.weights, options.quiet, run);
   if (options.errors) run.errors = compute_errors_of_means(run, options);
   add_warnings_and_notes(run, options);
-  run.seconds = watch.lap();
+  run.seconds = watch.lap_seconds();
   return run;
 }
 
@@ -254,12 +255,12 @@ std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeO
            (!options.heads.empty() && std::ranges::count(options.heads, query) == 0);
   });
   if (chosen.empty())
-    bad_input("{}: the chosen layers and heads have no head in common", index.data_root);
+    reject("{}: the chosen layers and heads have no head in common", index.data_root);
   return chosen;
 }
 
 void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
-                                  const WindowOfLayer& window_of) {
+                                  const LayerWindowFunction& window_of) {
   if (options.attention == AttentionKind::any) return;
   const bool sliding = options.attention == AttentionKind::sliding;
   std::map<int, bool> kept;
@@ -268,25 +269,25 @@ void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOpt
       kept[query.layer] = window_of(query.layer).has_value() == sliding;
   std::erase_if(queries, [&](const HeadId& query) { return !kept[query.layer]; });
   if (queries.empty())
-    bad_input("{}: none of the chosen layers has {} attention; leave out --attention",
-              options.data_root, sliding ? "sliding" : "full");
+    reject("{}: none of the chosen layers has {} attention; leave out --attention",
+           options.data_root, sliding ? "sliding" : "full");
 }
 
-std::pair<std::string, std::string> split_model_name(const std::string& name) {
+std::pair<std::string, std::string> split_model_and_revision(const std::string& name) {
   const auto at = path_exists(name) ? std::string::npos : name.find('@');
   return {name.substr(0, at), at == std::string::npos ? "" : name.substr(at + 1)};
 }
 
-ModelFacts::ModelFacts(const std::string& name, bool quiet) : name_(name) {
-  const auto [model, revision] = split_model_name(name);
-  model_ = read_model_config(fetch_config(model, revision, {.quiet = quiet}));
+ModelInfo::ModelInfo(const std::string& name, bool quiet) : name_(name) {
+  const auto [model, revision] = split_model_and_revision(name);
+  model_ = read_model_config(fetch_config_folder(model, revision, {.quiet = quiet}));
 }
 
-HeadCounts ModelFacts::head_counts() const {
+HeadCounts ModelInfo::head_counts() const {
   return {static_cast<int>(model_.n_heads), static_cast<int>(model_.n_kv_heads)};
 }
 
-RopeInfo ModelFacts::rope(int layer) const {
+RopeInfo ModelInfo::rope(int layer) const {
   const auto* rope = model_.rope(layer);
   if (rope == nullptr) return {.use = RopeUse::nope, .inv_freq = {}};
   const auto frequencies = rope_frequencies(*rope, model_.max_positions);
@@ -296,27 +297,27 @@ RopeInfo ModelFacts::rope(int layer) const {
   return info;
 }
 
-std::optional<std::int32_t> ModelFacts::window(int layer) const {
+std::optional<std::int32_t> ModelInfo::window(int layer) const {
   const auto tokens = model_.layers[static_cast<std::size_t>(layer)].window;
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
-void ModelFacts::check_head_counts(const HeadCounts& captured) const {
+void ModelInfo::check_head_counts(const HeadCounts& captured) const {
   const auto own = head_counts();
   if (captured.query_heads != own.query_heads || captured.key_heads != own.key_heads)
-    bad_input(
+    reject(
         "--model {}: has {} query and {} key heads per layer, but the capture's {} says {} and {}; "
         "name the model that was captured",
         name_, own.query_heads, own.key_heads, layout::kStateFile, captured.query_heads,
         captured.key_heads);
 }
 
-void ModelFacts::check_head(const HeadId& id, int head_dim, const std::string& file) const {
+void ModelInfo::check_head(const HeadId& id, int head_dim, const std::string& file) const {
   if (id.layer >= model_.n_layers)
-    bad_input("{}: --model {} has {} layers only; name the model that was captured", file, name_,
-              model_.n_layers);
+    reject("{}: --model {} has {} layers only; name the model that was captured", file, name_,
+           model_.n_layers);
   if (const auto width = model_.d_head_of(model_.layer(id.layer)); head_dim != width)
-    bad_input(
+    reject(
         "{}: vectors have {} numbers, but heads of --model {} have {}; name the model that was "
         "captured",
         file, head_dim, name_, width);
@@ -324,17 +325,17 @@ void ModelFacts::check_head(const HeadId& id, int head_dim, const std::string& f
 
 AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   return translate_exceptions([&] {
-    if (const auto address = parse_store_address(options.data_root);
+    if (const auto address = parse_store_uri(options.data_root);
         address && stored_run_kind(*address) == StoredRun::kStatistics) {
       auto local = options;
       local.data_root = fetch_stored_folder(options.data_root, options.quiet);
       auto run = analyze_statistics(local);
       // Label statistics without a model name by their address, not by the local cache folder.
-      if (run.label == short_name(local.data_root)) run.label = address->last_path_component();
+      if (run.label == id_or_base_name(local.data_root)) run.label = address->last_path_component();
       return run;
     }
     return is_statistics_folder(options.data_root) ? analyze_statistics(options)
-                                                   : analyze_rows(options);
+                                                   : analyze_captured_rows(options);
   });
 }
 

@@ -41,7 +41,7 @@ std::vector<double> matrix_row(const std::vector<double>& values, std::int64_t r
 }
 
 // Mean absolute deviation of log2(t + 1) over the positions t of all tokens.
-double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
+double log_position_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
   double sum = 0;
   for (std::size_t t = 0; t < counts.size(); ++t)
     sum += static_cast<double>(counts[t]) *
@@ -53,7 +53,7 @@ int heads_per_key_head(const Statistics& s) {
   return static_cast<int>(s.heads / s.key_heads);
 }
 
-struct SharedInputs {
+struct AnalysisInputs {
   const AnalyzeOptions& options;
   const Statistics& statistics;
   VectorStage stage;
@@ -64,10 +64,11 @@ struct SharedInputs {
   std::optional<CaptureSource> capture = {};  // capture given by --keys
 };
 
-const LayerMoments& layer_moments(const SharedInputs& shared, VectorKind kind, std::int64_t layer) {
+const LayerMoments& layer_moments(const AnalysisInputs& shared, VectorKind kind,
+                                  std::int64_t layer) {
   const auto* found = shared.statistics.find(kind, shared.stage, layer);
   if (found == nullptr)
-    bad_input(
+    reject(
         "{}: there are no {} moments of {} in layer {}; expected statistics of group A with "
         "kinds q and k and this stage",
         shared.options.data_root, stage_name(shared.stage), kind_name(kind), layer);
@@ -93,8 +94,8 @@ std::vector<double> key_mean_signs(const BucketMoments& buckets, std::int64_t he
   return signs_of_bucket_means(means);
 }
 
-std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketMoments& from,
-                                              std::int64_t head) {
+std::vector<QueryBucketMoments> query_bucket_moments(const Statistics& s, const BucketMoments& from,
+                                                     std::int64_t head) {
   std::vector<QueryBucketMoments> buckets;
   for (std::int64_t b = 0; b < from.buckets; ++b) {
     if (from.n[as_index(b)] == 0) continue;
@@ -111,26 +112,26 @@ std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketM
   return buckets;
 }
 
-LinearQueryModel query_model(const SharedInputs& shared, const QueryKeyMoments& layer,
+LinearQueryModel fit_queries(const AnalysisInputs& shared, const QueryKeyMoments& layer,
                              const Moments& queries, std::int64_t head, std::int64_t key_head) {
-  const LogPositionSums log_positions{
+  const LogPositionMoments log_positions{
       layer.all_queries.positions.u_m2,
-      mean_log_deviation(shared.times, layer.all_queries.positions),
+      log_position_deviation(shared.times, layer.all_queries.positions),
       matrix_row(layer.all_queries.cu, head, layer.all_queries.dim)};
   return fit_query_model_from_moments(
       queries, log_positions, key_mean_signs(layer.keys.buckets, key_head),
-      query_buckets(shared.statistics, layer.queries.buckets, head));
+      query_bucket_moments(shared.statistics, layer.queries.buckets, head));
 }
 
 // With --keys, assigns the captured rows of the key head to the position buckets of the statistics.
-PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryModel& model,
-                               const HeadReport& report) {
+PlasticityResult compute_plasticity(const AnalysisInputs& shared, const LinearQueryModel& model,
+                                    const HeadReport& report) {
   if (!shared.capture) return plasticity_of_query_model(model, shared.plasticity);
   const HeadId key{report.query.layer, report.k_head, HeadKind::key};
   HeadFile file = read_capture_head(shared.capture->capture_index(), key);
   if (file.rows.head_dim != shared.statistics.dim)
-    bad_input("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
-              file.rows.head_dim, shared.statistics.dim);
+    reject("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
+           file.rows.head_dim, shared.statistics.dim);
   PlasticityOptions options = shared.plasticity;
   for (std::size_t i = 0; i < file.rows.position.size(); ++i)
     file.rows.bucket[i] = bucket_of(*options.sampler, file.rows.position[i]);
@@ -140,38 +141,37 @@ PlasticityResult plasticity_of(const SharedInputs& shared, const LinearQueryMode
                                         make_centred_rows(as_rows_view(file.rows)), options);
 }
 
-void analyze_head(const SharedInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
+void analyze_head(const AnalysisInputs& shared, const QueryKeyMoments& layer, HeadReport& report) {
   const auto& options = shared.options;
   const Moments queries = moments_of_head(layer.all_queries, report.query.head);
   const Moments keys = moments_of_head(layer.all_keys, report.k_head);
   report.dim = queries.dim();
-  report.n_q = queries.size();
-  report.n_k = keys.size();
+  report.n_q = queries.count;
+  report.n_k = keys.count;
   report.positions_vary = queries.position_scatter > 0;
   const PooledMoments pooled = pool_moments(queries, keys);
   if (options.pca) {
     report.pca = pca_from_moments(queries, keys, pooled, options.pca_options);
     const int separate = options.pca_options.separate_components;
-    if (separate > 0) report.q_components = separate_pca(queries, separate).components;
+    if (separate > 0) report.q_components = query_or_key_pca(queries, separate).components;
     if (separate > 0 && report.query.head % heads_per_key_head(shared.statistics) == 0)
-      report.k_components = separate_pca(keys, separate).components;
+      report.k_components = query_or_key_pca(keys, separate).components;
   }
   if (options.rotation)
     report.rotation = rotation_from_moments(queries, keys, pooled, options.rotation_options);
   if (options.plasticity)
-    report.plasticity = plasticity_of(
-        shared, query_model(shared, layer, queries, report.query.head, report.k_head), report);
+    report.plasticity = compute_plasticity(
+        shared, fit_queries(shared, layer, queries, report.query.head, report.k_head), report);
 }
 
 void check_statistics_options(const AnalyzeOptions& options) {
   if (options.max_tokens > 0)
-    bad_input("{}: statistics have no rows to draw from; leave out --max-tokens",
-              options.data_root);
+    reject("{}: statistics have no rows to draw from; leave out --max-tokens", options.data_root);
   if (!options.planes_of.empty())
-    bad_input("{}: statistics have no rows to show on planes; leave out --planes-of",
-              options.data_root);
+    reject("{}: statistics have no rows to show on planes; leave out --planes-of",
+           options.data_root);
   if (options.head_counts || !options.model.empty() || !options.nope_layers.empty())
-    bad_input(
+    reject(
         "{}: statistics tell head counts and RoPE themselves; leave out --model, "
         "--head-counts and --nope-layers",
         options.data_root);
@@ -179,14 +179,14 @@ void check_statistics_options(const AnalyzeOptions& options) {
 
 void check_keys_option(const AnalyzeOptions& options, const Statistics& s) {
   if (!options.plasticity)
-    bad_input("--keys {}: the plasticity compares them, which is not asked for", options.keys);
+    reject("--keys {}: the plasticity compares them, which is not asked for", options.keys);
   if (options.pre_rope)
-    bad_input(
+    reject(
         "--keys {}: keys of a capture are compared as they enter the dot product; leave out "
         "--stage pre",
         options.keys);
   if (s.settings.bucket_size * s.settings.buckets < s.max_length)
-    bad_input(
+    reject(
         "--keys {}: the last bucket of these statistics is longer than the others, and the "
         "plasticity takes equal ones; make them with fewer settings: leave out stats.bucket_size",
         options.keys);
@@ -194,13 +194,13 @@ void check_keys_option(const AnalyzeOptions& options, const Statistics& s) {
   const auto kind = options.plasticity_options.profile_model;
   if (kind == Kind::bin ||
       options.plasticity_options.covariance == PlasticityOptions::Covariance::full)
-    bad_input(
+    reject(
         "--keys {}: --query-model bin and --covariance full take the rows of a capture, which "
         "statistics do not have; expected local, bucket or linear, and diagonal",
         options.keys);
   if (kind == Kind::linear) return;
   if (std::ranges::count(s.settings.bucket_covariance, VectorKind::query) == 0)
-    bad_input(
+    reject(
         "--keys {}: the profile takes the covariance of the queries of each bucket, which "
         "these statistics do not have; give --query-model linear, or make them with "
         "stats.bucket_covariance: [q]",
@@ -208,24 +208,25 @@ void check_keys_option(const AnalyzeOptions& options, const Statistics& s) {
 }
 
 // The --keys capture must have the same model and dtype as the statistics.
-void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
+void check_keys_match_statistics(const std::string& keys, const Metadata& capture,
+                                 const Metadata& statistics) {
   for (const char* name :
        {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {
     const auto a = capture.find(name);
     const auto b = statistics.find(name);
     if (a == capture.end() || b == statistics.end() || a->second == b->second) continue;
-    bad_input(
+    reject(
         "--keys {}: its {} is {}, that of the statistics {}; expected a capture of the same "
         "run",
         keys, name, quote_text(a->second), quote_text(b->second));
   }
   const auto stage = capture.find(metadata::kStage);
   if (stage != capture.end() && stage->second != "post_rope")
-    bad_input("--keys {}: its vectors are {}; expected post_rope, what enters the dot product",
-              keys, stage->second);
+    reject("--keys {}: its vectors are {}; expected post_rope, what enters the dot product", keys,
+           stage->second);
 }
 
-void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) {
+void open_key_capture(AnalysisInputs& shared, const std::vector<HeadId>& queries) {
   const auto& options = shared.options;
   check_keys_option(options, shared.statistics);
   shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
@@ -235,14 +236,14 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
   const auto& there = shared.capture->capture_index().keys;
   for (const auto& key : keys)
     if (!std::binary_search(there.begin(), there.end(), key))
-      bad_input(
+      reject(
           "--keys {}: there is no key head {} of layer {}; choose heads with --heads, or "
           "capture them",
           options.keys, key.head, key.layer);
   shared.capture->fetch_heads({keys.begin(), keys.end()});
   const auto& root = shared.capture->capture_index().data_root;
-  check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
-                 shared.statistics.metadata);
+  check_keys_match_statistics(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
+                              shared.statistics.metadata);
   std::vector<std::int64_t> texts;
   std::set<int> layers;
   for (const auto& key : keys)
@@ -250,7 +251,7 @@ void open_key_capture(SharedInputs& shared, const std::vector<HeadId>& queries) 
       std::ranges::copy(read_head_example_ids(head_file_path(root, key)),
                         std::back_inserter(texts));
   shared.plasticity.text_groups =
-      TextGroups::from_texts(std::move(texts)).first_text_of_each_group();
+      JackknifeGroups::from_texts(std::move(texts)).first_text_of_each_group();
 }
 
 std::size_t index_of_layer(const Statistics& s, std::int64_t layer) {
@@ -262,13 +263,13 @@ std::optional<std::int32_t> sliding_window_of_layer(const Statistics& s, std::in
   return tokens > 0 ? std::optional(static_cast<std::int32_t>(tokens)) : std::nullopt;
 }
 
-SharedInputs make_shared_inputs(const AnalyzeOptions& options, const Statistics& s) {
-  SharedInputs shared{.options = options,
-                      .statistics = s,
-                      .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
-                      .plasticity = options.plasticity_options,
-                      .times = count_documents_by_position(s)};
-  check_profile_options(shared.plasticity);
+AnalysisInputs make_analysis_inputs(const AnalyzeOptions& options, const Statistics& s) {
+  AnalysisInputs shared{.options = options,
+                        .statistics = s,
+                        .stage = options.pre_rope ? VectorStage::pre : VectorStage::post,
+                        .plasticity = options.plasticity_options,
+                        .times = count_documents_by_position(s)};
+  check_plasticity_bins(shared.plasticity);
   shared.plasticity.seed = options.seed;
   // Use the same position buckets as the statistics.
   shared.plasticity.sampler = {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
@@ -292,7 +293,7 @@ std::vector<HeadReport> make_head_reports(const Statistics& s, const std::vector
   return reports;
 }
 
-void analyze_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
+void analyze_layer(const AnalysisInputs& shared, std::span<HeadReport> heads) {
   const auto layer = heads.front().query.layer;
   const auto& queries = layer_moments(shared, VectorKind::query, layer);
   const auto& keys = layer_moments(shared, VectorKind::key, layer);
@@ -305,7 +306,7 @@ void analyze_layer(const SharedInputs& shared, std::span<HeadReport> heads) {
       mark_head_failed(report, error);
     }
   });
-  if (shared.options.geometry) add_statistics_geometry(shared.statistics, heads);
+  if (shared.options.geometry) add_geometry_from_statistics(shared.statistics, heads);
 }
 
 }  // namespace
@@ -339,8 +340,8 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   check_statistics_options(options);
   const Statistics s = read_statistics(options.data_root);
   if (s.moments.empty())
-    bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
-              options.data_root);
+    reject("{}: these statistics have no moments (group A), from which the analyses follow",
+           options.data_root);
   Stopwatch watch;
   CaptureIndex index;
   index.data_root = options.data_root;
@@ -350,7 +351,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   auto queries = select_query_heads(index, options);
   keep_heads_of_attention_kind(queries, options,
                                [&](int layer) { return sliding_window_of_layer(s, layer); });
-  SharedInputs shared = make_shared_inputs(options, s);
+  AnalysisInputs shared = make_analysis_inputs(options, s);
   AnalysisRun run;
   run.from_sums = true;
   run.compares_keys = !options.keys.empty();
@@ -359,10 +360,10 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   run.state = std::string(MappedFile(options.data_root + "/" + stats_layout::kStateFile).text());
   run.texts = std::ssize(s.lengths);
   const auto model = run.capture.find(metadata::kModel);
-  if (model != run.capture.end()) model->second = short_name(model->second);
+  if (model != run.capture.end()) model->second = id_or_base_name(model->second);
   run.label = !options.label.empty()       ? options.label
               : model != run.capture.end() ? model->second
-                                           : short_name(options.data_root);
+                                           : id_or_base_name(options.data_root);
   run.heads = make_head_reports(s, queries);
   run.more = statistics_tables(s, run.label, queries);
   Progress progress(
@@ -379,7 +380,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
   if (options.geometry && !options.weights.empty())
     add_weight_ranks(options.weights, options.quiet, run);
   add_warnings_and_notes(run, options);
-  run.seconds = watch.lap();
+  run.seconds = watch.lap_seconds();
   return run;
 }
 

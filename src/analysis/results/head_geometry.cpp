@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kPreRope[] = "pre_rope";
 
-RotaryEmbedding rotary_of_capture(const Metadata& metadata, const std::vector<double>& inv_freq) {
+RotaryEmbedding rope_of_capture(const Metadata& metadata, const std::vector<double>& inv_freq) {
   RotaryEmbedding rotary{inv_freq};
   const auto rope = metadata.find(metadata::kRope);
   if (rope == metadata.end() || rope->second == metadata::kRopeNone) return rotary;
@@ -45,13 +45,13 @@ std::vector<float> rotated_vectors(const HeadRows& rows, const RotaryEmbedding& 
     std::vector<double> x(rows.vectors.begin() + static_cast<std::ptrdiff_t>(row * dim),
                           rows.vectors.begin() + static_cast<std::ptrdiff_t>((row + 1) * dim));
     const std::span<double> vectors[] = {x};
-    rotate_back(rope, -std::int64_t{rows.position[row]}, vectors);
+    undo_rope(rope, -std::int64_t{rows.position[row]}, vectors);
     rotated.insert(rotated.end(), x.begin(), x.end());
   }
   return rotated;
 }
 
-RotaryEmbedding rotary_of_layer(const Statistics& s, std::int64_t place) {
+RotaryEmbedding rope_of_layer(const Statistics& s, std::int64_t place) {
   RotaryEmbedding rope;
   if (s.rotary[as_index(place)] == 0) return rope;
   const Json json = parse_json(s.ropes[as_index(place)], "RoPE of the statistics");
@@ -70,8 +70,8 @@ double score_scale(const Statistics& s, std::int64_t layer) {
 }
 
 // Moments of one layer that exclude the first tokens of each text, or null if unavailable.
-const HeadMoments* body_moments(const Statistics& s, VectorKind kind, VectorStage stage,
-                                std::int64_t layer) {
+const HeadMoments* moments_after_start(const Statistics& s, VectorKind kind, VectorStage stage,
+                                       std::int64_t layer) {
   const auto* moments = s.find(kind, stage, layer);
   return moments != nullptr && moments->body.n() > 1 ? &moments->body : nullptr;
 }
@@ -93,7 +93,7 @@ void add_vector_ranks(const std::string& side, const HeadMoments* pre, const Hea
 std::vector<DistanceBin> distance_bins(const std::vector<std::int64_t>& documents,
                                        std::int64_t window) {
   const auto length = std::ssize(documents);
-  std::vector<double> pairs(documents.size());  // at distance D: rows at positions D and later
+  std::vector<double> pairs(documents.size());  // at distance D: tokens at positions >= D
   double later = 0;
   for (auto d = documents.size(); d-- > 0;) pairs[d] = later += static_cast<double>(documents[d]);
   const auto limit = window > 0 ? std::min(window, length) : length;
@@ -116,12 +116,12 @@ struct LayerGeometry {
   const Statistics& s;
   std::int64_t layer;
   std::int64_t place = std::ranges::find(s.layers, layer) - s.layers.begin();  // in s.layers
-  const HeadMoments* q_pre = body_moments(s, VectorKind::query, VectorStage::pre, layer);
-  const HeadMoments* q_post = body_moments(s, VectorKind::query, VectorStage::post, layer);
-  const HeadMoments* k_pre = body_moments(s, VectorKind::key, VectorStage::pre, layer);
-  const HeadMoments* k_post = body_moments(s, VectorKind::key, VectorStage::post, layer);
-  const HeadMoments* v_pre = body_moments(s, VectorKind::value, VectorStage::pre, layer);
-  RotaryEmbedding rope = rotary_of_layer(s, place);
+  const HeadMoments* q_pre = moments_after_start(s, VectorKind::query, VectorStage::pre, layer);
+  const HeadMoments* q_post = moments_after_start(s, VectorKind::query, VectorStage::post, layer);
+  const HeadMoments* k_pre = moments_after_start(s, VectorKind::key, VectorStage::pre, layer);
+  const HeadMoments* k_post = moments_after_start(s, VectorKind::key, VectorStage::post, layer);
+  const HeadMoments* v_pre = moments_after_start(s, VectorKind::value, VectorStage::pre, layer);
+  RotaryEmbedding rope = rope_of_layer(s, place);
   std::vector<std::int64_t> documents = count_documents_by_position(s);
   std::vector<DistanceBin> bins = distance_bins(documents, s.windows[as_index(place)]);
 
@@ -136,18 +136,18 @@ struct LayerGeometry {
       const auto first = find_column("dist_0");
       for (std::size_t width = 0; width < measured.size(); ++width) {
         const auto found = column_summary(head, first + static_cast<std::int64_t>(width));
-        measured[width].mass = found.mean * attention_rows();
+        measured[width].mass = found.mean * query_count();
         measured[width].relative_se = found.se / found.mean;
       }
-      add_decay_columns(measured, std::ssize(documents), result);
+      add_attention_decay_columns(measured, std::ssize(documents), result);
     }
-    if (q_pre == nullptr || k_pre == nullptr || rope.pairs() == 0) return;
+    if (q_pre == nullptr || k_pre == nullptr || rope.pair_count() == 0) return;
     const Moments queries = moments_of_head(*q_pre, head);
     const Moments keys = moments_of_head(*k_pre, key_head);
-    add_frequency_columns({queries, pair_abs(*q_pre, head)}, {keys, pair_abs(*k_pre, key_head)},
-                          rope, result);
+    add_frequency_columns({queries, pair_magnitudes(*q_pre, head)},
+                          {keys, pair_magnitudes(*k_pre, key_head)}, rope, result);
     const double scale = score_scale(s, layer);
-    add_preference_columns(
+    add_distance_preference_columns(
         mean_score_by_distance(queries, keys, rope, std::isnan(scale) ? 1 : scale,
                                std::ssize(documents)),
         measured, result);
@@ -155,8 +155,8 @@ struct LayerGeometry {
   }
 
  private:
-  std::span<const double> pair_abs(const HeadMoments& moments, std::int64_t head) const {
-    return {moments.pair_abs.data() + head * moments.pairs, rope.pairs()};
+  std::span<const double> pair_magnitudes(const HeadMoments& moments, std::int64_t head) const {
+    return {moments.pair_abs.data() + head * moments.pairs, rope.pair_count()};
   }
 
   // Returns the index of a column in the attention sums, or the number of columns if it is missing.
@@ -167,7 +167,7 @@ struct LayerGeometry {
   ColumnSummary column_summary(std::int64_t head, std::int64_t column) const {
     return summarize_column(s.attention, place, head, -1, column);
   }
-  double attention_rows() const { return static_cast<double>(count_query_rows(s.attention, -1)); }
+  double query_count() const { return static_cast<double>(count_query_rows(s.attention, -1)); }
 
   void add_sink_column(std::int64_t head, GeometryResult& result) const {
     const auto column = find_column(kSinkAboveHalf);
@@ -176,12 +176,12 @@ struct LayerGeometry {
       rows += static_cast<double>(documents[t]);
     if (column == std::ssize(s.attention.columns) || rows == 0) return;
     const auto found = column_summary(head, column);
-    const double share = attention_rows() / rows;
+    const double share = query_count() / rows;
     result.set("sink_fraction", found.mean * share, found.se * share);
   }
 };
 
-// Returns X X^T (d_head, d_head) for each head, where X are the head's rows of the projection
+// Returns X X^T (d_head, d_head) for each head, where X contains the head's rows of the projection
 // matrix, scaled by the weights of the input norm and of the q or k norm.
 std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeights& input_norm,
                                        const NormWeights& head_norm, std::int64_t d_head) {
@@ -198,17 +198,17 @@ std::vector<Matrix> head_gram_matrices(const Linear& projection, const NormWeigh
       for (std::int64_t j = 0; j < columns; ++j)
         rows(i, j) = scale * from[j] * (input_norm.empty() ? 1 : input_norm.weight[as_index(j)]);
     }
-    grams[as_index(head)] = multiply_transposed(rows, rows);
+    grams[as_index(head)] = multiply_by_transpose(rows, rows);
   });
   return grams;
 }
 
-// Returns the fields of the lines of geometry_columns.txt that describe columns (or `questions`).
-std::vector<std::vector<std::string>> read_geometry_lines(bool questions) {
+// Returns the group lines (if `groups`) or column lines of geometry_columns.txt, split into fields.
+std::vector<std::vector<std::string>> read_geometry_lines(bool groups) {
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : split(embedded::geometry_columns, '\n')) {
-    if (line.empty() || line.starts_with('#') || line.starts_with('?') != questions) continue;
-    lines.push_back(split(line.substr(questions ? 1 : 0), '|'));
+    if (line.empty() || line.starts_with('#') || line.starts_with('?') != groups) continue;
+    lines.push_back(split(line.substr(groups ? 1 : 0), '|'));
     std::ranges::transform(lines.back(), lines.back().begin(), trim_white_space);
   }
   return lines;
@@ -216,13 +216,13 @@ std::vector<std::vector<std::string>> read_geometry_lines(bool questions) {
 
 }  // namespace
 
-GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope_use,
-                                        const std::vector<double>& inv_freq,
-                                        const GeometryOptions& options, std::uint64_t seed) {
+GeometryResult compute_geometry_from_capture(const HeadGeometryInput& head, RopeUse rope_use,
+                                             const std::vector<double>& inv_freq,
+                                             const GeometryOptions& options, std::uint64_t seed) {
   const Metadata& metadata = head.query_file.metadata;
   const auto found = metadata.find(metadata::kStage);
   const bool pre = found != metadata.end() && found->second == kPreRope;
-  const RotaryEmbedding rope = rotary_of_capture(metadata, inv_freq);
+  const RotaryEmbedding rope = rope_of_capture(metadata, inv_freq);
   const bool same_stages = rope_use == RopeUse::nope;
   GeometryResult result;
   for (const char* stage : {"pre", "post"}) {
@@ -241,18 +241,18 @@ GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse ro
     queries.vectors = rotated_queries = rotated_vectors(head.query_file.rows, rope);
     keys.vectors = rotated_keys = rotated_vectors(head.key_file.rows, rope);
   }
-  const DotProductRows rows{queries, keys, head.texts,
-                            head.query_file.rows.sliding_window.value_or(0)};
+  const QueryKeyRows rows{queries, keys, head.texts,
+                          head.query_file.rows.sliding_window.value_or(0)};
   add_score_columns(rows, can_rotate ? &rope : nullptr, options, seed, result);
   return result;
 }
 
-void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
+void add_geometry_from_statistics(const Statistics& s, std::span<HeadReport> heads) {
   const LayerGeometry layer{s, heads.front().query.layer};
   std::map<int, GeometryResult> of_keys;
   for (const auto& report : heads) of_keys.try_emplace(report.k_head);
-  std::vector<std::pair<const int, GeometryResult>*> list;  // what query heads of a key head share
-  for (auto& entry : of_keys) list.push_back(&entry);
+  // Ranks of keys and values are computed once per key head, for all its query heads (GQA).
+  const auto list = to_vector(of_keys, [](auto& entry) { return &entry; });
   parallel_for(std::ssize(list), [&](std::int64_t i) {
     auto& [key_head, result] = *list[as_index(i)];
     add_vector_ranks("k", layer.k_pre, layer.k_post, key_head, result);
@@ -267,19 +267,20 @@ void add_statistics_geometry(const Statistics& s, std::span<HeadReport> heads) {
 }
 
 void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
-  const auto [name, revision] = split_model_name(model);
-  const LoadedCheckpoint loaded = load_model(fetch_checkpoint(name, revision, {.quiet = quiet}));
+  const auto [name, revision] = split_model_and_revision(model);
+  const LoadedCheckpoint loaded =
+      load_unprocessed_checkpoint(fetch_checkpoint(name, revision, {.quiet = quiet}));
   if (loaded.config.has_latent_attention())
-    bad_input(
+    reject(
         "--weights {}: q and k of {} models are projections of normalised latents, so that W_Q and "
         "W_K are no single matrices; leave --weights out",
         model, loaded.config.family);
-  require_equal_heads(loaded.config, "--weights " + model);
+  require_uniform_head_shapes(loaded.config, "--weights " + model);
   std::set<int> layers;
   for (const auto& head : run.heads) {
     if (head.query.layer >= loaded.config.n_layers || head.query.head >= loaded.config.n_heads ||
         (head.error.empty() && head.dim != loaded.config.d_head))
-      bad_input(
+      reject(
           "--weights {}: {} layers with {} query heads of {} numbers, but the vectors are of layer "
           "{}, head {} with {} numbers; name the model that was run",
           model, loaded.config.n_layers, loaded.config.n_heads, loaded.config.d_head,
@@ -305,7 +306,7 @@ void add_weight_ranks(const std::string& model, bool quiet, AnalysisRun& run) {
 }
 
 const std::vector<GeometryColumn>& geometry_columns() {
-  static const auto kColumns = project(read_geometry_lines(false), [](const auto& fields) {
+  static const auto kColumns = to_vector(read_geometry_lines(false), [](const auto& fields) {
     const auto has_flag = [&](const char* flag) {
       return fields[4].find(flag) != std::string::npos;
     };
@@ -315,11 +316,11 @@ const std::vector<GeometryColumn>& geometry_columns() {
   return kColumns;
 }
 
-const std::vector<GeometryQuestion>& geometry_questions() {
-  static const auto kQuestions = project(read_geometry_lines(true), [](const auto& fields) {
-    return GeometryQuestion{fields[0], fields[1], fields[2]};
+const std::vector<GeometryColumnGroup>& geometry_column_groups() {
+  static const auto kGroups = to_vector(read_geometry_lines(true), [](const auto& fields) {
+    return GeometryColumnGroup{fields[0], fields[1], fields[2]};
   });
-  return kQuestions;
+  return kGroups;
 }
 
 std::string missing_geometry_reason(const GeometryColumn& column, const AnalysisRun& run,
@@ -331,7 +332,7 @@ std::string missing_geometry_reason(const GeometryColumn& column, const Analysis
       column.source == "rotary" || column.name.starts_with("distance_preference");
   if (of_frequencies && head.rope == RopeUse::nope) return "no_rope";
   if (column.source == "attention") return "needs_attention";
-  return run.from_sums ? "not_in_statistics" : undefined_head_reason(head);
+  return run.from_sums ? "not_in_statistics" : undefined_result_reason(head);
 }
 
 }  // namespace qkscope

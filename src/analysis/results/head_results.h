@@ -28,26 +28,26 @@ namespace qkscope {
 std::vector<HeadId> select_query_heads(const CaptureIndex& index, const AnalyzeOptions& options);
 
 // Returns the attention window of a layer in tokens, or nullopt for full attention.
-using WindowOfLayer = std::function<std::optional<std::int32_t>(int layer)>;
+using LayerWindowFunction = std::function<std::optional<std::int32_t>(int layer)>;
 
 // Removes query heads not selected by options.attention; throws a bad-input error if none remains.
 void keep_heads_of_attention_kind(std::vector<HeadId>& queries, const AnalyzeOptions& options,
-                                  const WindowOfLayer& window_of);
+                                  const LayerWindowFunction& window_of);
 
 // Splits a model name ID@REVISION; the revision of a checkpoint folder is "".
-std::pair<std::string, std::string> split_model_name(const std::string& name);
+std::pair<std::string, std::string> split_model_and_revision(const std::string& name);
 // Head counts, RoPE and attention windows from config.json, for captures without metadata.
-class ModelFacts {
+class ModelInfo {
  public:
   // `name`: checkpoint folder, model id, or ID@REVISION. Downloads only config.json from the Hub.
-  ModelFacts(const std::string& name, bool quiet);
+  ModelInfo(const std::string& name, bool quiet);
 
   HeadCounts head_counts() const;
   RopeInfo rope(int layer) const;
   std::optional<std::int32_t> window(int layer) const;
 
-  // Both checks throw a bad-input error if the capture cannot come from this model: different head
-  // counts, a layer that the model does not have, or vectors of a different length.
+  // check_head_counts() and check_head() throw a bad-input error if the capture cannot come from
+  // this model: head counts or vector lengths differ, or the model lacks a captured layer.
   void check_head_counts(const HeadCounts& captured) const;
   void check_head(const HeadId& id, int head_dim, const std::string& file) const;
 
@@ -62,10 +62,10 @@ struct KeyHeadGroup {
   std::vector<std::size_t> heads;  // indices into AnalysisRun::heads
 };
 
-// lap() returns the seconds since the previous lap() or since construction.
+// lap_seconds() returns the seconds since the previous lap_seconds() or since construction.
 class Stopwatch {
  public:
-  double lap() {
+  double lap_seconds() {
     const auto now = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
   }
@@ -77,15 +77,15 @@ class Stopwatch {
 // Runs the analyses of all groups on all cores and fills run.heads. `model` is null without
 // --model. If a head fails, the error is stored in its report.
 void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& index,
-                             const ModelFacts* model, const TextGroups& texts,
+                             const ModelInfo* model, const JackknifeGroups& texts,
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run);
 
-// Stores the error in the report and drops its partial results.
+// Stores the error in the report of a head and drops the head's partial results.
 void mark_head_failed(HeadReport& report, const Error& error);
 
-// Returns the attention window of a layer from the head file, else from the model, else nullopt.
+// Returns a layer's attention window from the head's rows, else from the model, else nullopt.
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
-                                            const ModelFacts* model);
+                                            const ModelInfo* model);
 
 bool is_statistics_folder(const std::string& folder);
 
@@ -97,28 +97,28 @@ std::vector<ResultTable> statistics_tables(const Statistics& statistics, const s
                                            const std::vector<HeadId>& queries);
 
 // Rows and moments of a query head and its key head.
-struct CapturedHeadPair {
+struct HeadGeometryInput {
   const HeadFile& query_file;
   const HeadFile& key_file;
   const Moments& queries;
   const Moments& keys;
   const CovarianceRanks& query_ranks;
   const CovarianceRanks& key_ranks;
-  const TextGroups& texts;
+  const JackknifeGroups& texts;
 };
 
 // Returns the geometry columns of captured rows. `inv_freq`: RoPE frequencies, empty for NoPE
 // layers. If `rope` is unknown, leaves out columns that need keys at other positions.
-GeometryResult compute_capture_geometry(const CapturedHeadPair& head, RopeUse rope,
-                                        const std::vector<double>& inv_freq,
-                                        const GeometryOptions& options, std::uint64_t seed);
+GeometryResult compute_geometry_from_capture(const HeadGeometryInput& head, RopeUse rope,
+                                             const std::vector<double>& inv_freq,
+                                             const GeometryOptions& options, std::uint64_t seed);
 
 // Shape (positions): number of documents with a token at each position.
 std::vector<std::int64_t> count_documents_by_position(const Statistics& statistics);
 Moments moments_of_head(const HeadMoments& from, std::int64_t head);
 
 // Sets the geometry columns that the statistics can provide, for the heads of one layer.
-void add_statistics_geometry(const Statistics& statistics, std::span<HeadReport> heads);
+void add_geometry_from_statistics(const Statistics& statistics, std::span<HeadReport> heads);
 
 // Adds weight_rank_90 and weight_rank_participation of W_Q^T W_K to all heads. `model`: checkpoint
 // folder, model id or ID@REVISION. Throws a bad-input error if the model lacks an analysed head.
@@ -146,10 +146,9 @@ std::vector<Table::Cell> head_cells(const AnalysisRun& run, const HeadReport& he
                     attention_name(head.window), head.n_q, head.n_k, values...);
 }
 
-// Column types and names of every result table, by table name: "integer pc, real r_q:rows".
+// Columns of each result table by name: "integer pc, real qk_accuracy:rows" (syntax: tables.txt).
 const std::map<std::string, std::string>& result_table_schemas();
-// Returns a result table without rows.
-Table empty_result_table(const std::string& name);
+Table make_empty_result_table(const std::string& name);
 
 class ResultTableBuilder {
  public:
@@ -158,14 +157,14 @@ class ResultTableBuilder {
 
   // Appends a column of reals. Must be called before the first row is added.
   void add_column(const std::string& column);
-  // Adds a row. Counts `reason` for every NaN, or `no_error`, if set, for NaN in `se` and
-  // `se_free`.
-  void add(std::vector<Table::Cell> cells, const std::string& reason,
-           const std::string& no_error = "");
-  using ReasonOfColumn = std::function<std::string(const std::string& column)>;
-  void add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason);
+  // Adds a row and counts its NaN fields by reason: under `no_error`, if set, for the columns `se`
+  // and `se_free`, else under `reason`.
+  void add_row(std::vector<Table::Cell> cells, const std::string& reason,
+               const std::string& no_error = "");
+  using MissingReasonFunction = std::function<std::string(const std::string& column)>;
+  void add_row(std::vector<Table::Cell> cells, const MissingReasonFunction& reason);
   // Moves the table and its counts of empty fields into `results`.
-  void finish(ResultTables& results);
+  void move_table_to(ResultTables& results);
 
  private:
   const AnalysisRun& run_;
@@ -175,11 +174,11 @@ class ResultTableBuilder {
   std::map<std::string, std::map<std::string, int>> undefined_;
 };
 
-std::string undefined_head_reason(const HeadReport& head);
+std::string undefined_result_reason(const HeadReport& head);
 
 // Add the rows of one head to the tables of the PCA (qk, taxonomy, correlations) and of the
 // rotation (rotated, complement); add none if the analysis did not run.
-void add_qk_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
+void add_qk_pca_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
 void add_taxonomy_row(const AnalysisRun& run, const HeadReport& head, const AnalyzeOptions& options,
                       ResultTableBuilder& rows);
 void add_correlation_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows);
@@ -199,18 +198,20 @@ struct HeadMeasure {
   std::string name;  // key in summary.json
   std::function<double(const HeadReport&)> of;
   bool median = false;      // summarise by the median: a few heads dominate the mean of a ratio
-  bool error = true;        // jackknife replicates of a head have this number
-  std::string column = "";  // name in errors.csv and overview.csv where it differs
+  bool error = true;        // jackknife replicates contain the measure
+  std::string column = {};  // name in errors.csv and overview.csv; "": same as `name`
 
-  const std::string& quantity() const { return column.empty() ? name : column; }
+  const std::string& quantity_name() const { return column.empty() ? name : column; }
   double central_value(std::vector<double> values) const;  // mean or median
 };
 
-// The published classification uses the first principal component; ours uses the drift axis.
-enum class ClassCriterion { first_component, drift_axis };
-HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options);
+// Axis that classifies heads: the published method uses the first principal component, ours the
+// drift axis.
+enum class HeadClassCriterion { first_component, drift_axis };
+HeadClass classify_head(const HeadReport& head, HeadClassCriterion by,
+                        const TaxonomyOptions& options);
 // One measure per class: 1 for heads of the class, 0 for heads of other classes.
-std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
+std::vector<HeadMeasure> class_membership_measures(HeadClassCriterion by,
                                                    const TaxonomyOptions& options);
 
 std::vector<HeadMeasure> pca_measures();
@@ -239,29 +240,29 @@ std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure&
                                       const std::string& group);
 
 // Number of heads in one class (`heads`) out of all classified heads in a group (`of`).
-struct ClassCount {
+struct HeadClassCount {
   std::int64_t heads = 0;
   std::int64_t of = 0;
 
   double fraction() const { return static_cast<double>(heads) / static_cast<double>(of); }
 };
-ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
-                                const std::string& group);
+HeadClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
+                                    const std::string& group);
 
-// Returns the jackknife error of the mean of each measure with replicates, by group of heads.
+// Returns the jackknife standard errors of the means of measures with replicates, by head group.
 std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
                                                const AnalyzeOptions& options);
 
-// Returns the jackknife error of a mean over heads, or null if it has none.
+// Returns the jackknife standard error of a mean over heads, or null if it has none.
 const MeanError* find_error_of_mean(const AnalysisRun& run, const std::string& quantity,
                                     const std::string& heads);
 
 // Returns true if the head has fewer than ten rows (queries plus keys) per dimension, or if over 5
 // % of the position shuffles reach the observed correlation along the drift axis.
-bool has_few_rows(const HeadReport& head);
+bool is_unreliable(const HeadReport& head);
 
-// Sets and logs run.warnings (heads with few rows, correlations within chance) and run.notes (most
-// heads encode position outside PC0, which the published classification misses).
+// Sets and logs run.warnings (heads with few rows, correlations consistent with chance) and
+// run.notes (most heads encode position outside PC0, which the published classification misses).
 void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options);
 
 }  // namespace qkscope

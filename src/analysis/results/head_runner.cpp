@@ -29,7 +29,7 @@ void sample_rows(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   const auto total = static_cast<std::size_t>(rows.size());
   for (std::size_t i = 0; i < total && std::ssize(kept) < limit; ++i)
     // Selection sampling: keep a row with probability (rows still needed) / (rows remaining).
-    if (random.below(total - i) < static_cast<std::uint64_t>(limit) - kept.size())
+    if (random.next_below(total - i) < static_cast<std::uint64_t>(limit) - kept.size())
       kept.push_back(i);
   const auto keep = [&](auto& values, std::size_t width) {
     if (values.empty()) return;
@@ -110,8 +110,8 @@ std::vector<ScatterAxis> scatter_axes(const ScatterPlotInput& source, int pairs)
   return axes;
 }
 
-// Returns queries, then keys, at most `per_side` of each, evenly spaced by position. The result
-// does not depend on the order of rows. `pairs`: number of complement planes with coordinates.
+// Samples points of scatter plots: queries, then keys, at most `per_side` of each, evenly spaced by
+// position. The result does not depend on row order. `pairs`: number of complement planes to use.
 std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, int per_side,
                                                 int pairs) {
   const auto axes = scatter_axes(source, pairs);
@@ -122,7 +122,7 @@ std::vector<ScatterPoint> sample_scatter_points(const ScatterPlotInput& source, 
     const CentredRows& rows = query ? source.queries : source.keys;
     const auto& tokens = query ? source.query_tokens : source.key_tokens;
     for (const auto row : evenly_spaced_rows_by_position(rows.source, per_side)) {
-      const auto x = project(axes, [&](const auto& axis) { return axis.coordinate(rows, row); });
+      const auto x = to_vector(axes, [&](const auto& axis) { return axis.coordinate(rows, row); });
       const auto planes = x.begin() + 4 + components;
       points.push_back({.side = side,
                         .position = rows.source.position[row],
@@ -151,8 +151,8 @@ struct KeyHead {
 // Runs the analyses of a capture, one KeyHeadGroup per call. Thread-safe.
 class HeadRunner {
  public:
-  HeadRunner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
-             const TextGroups& texts, AnalysisRun& run)
+  HeadRunner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelInfo* model,
+             const JackknifeGroups& texts, AnalysisRun& run)
       : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
   // Fills in the reports of all query heads in the group.
@@ -171,7 +171,7 @@ class HeadRunner {
       try {
         translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
-        // Copy the report after the head's large buffers were freed, so that results that stay in
+        // Copy the report once the head's large buffers are freed, so that results that stay in
         // memory do not fragment the blocks that the next head reuses.
         report = HeadReport(report);
       } catch (const Error& error) {
@@ -189,7 +189,7 @@ class HeadRunner {
   HeadFile read_rows(const HeadId& id) const {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_capture_head(index_, id);
-    if (file.rows.size() == 0) bad_input("{}: no rows", path);
+    if (file.rows.size() == 0) reject("{}: no rows", path);
     if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
     file.rows.sliding_window = window_of_layer(file.rows, id.layer, model_);
     sample_rows(file.rows, options_.max_tokens, seed_of_head(id, options_.seed));
@@ -203,30 +203,30 @@ class HeadRunner {
   QueryOrKeyPca compute_separate_pca(const Moments& rows) const {
     const int components = options_.pca ? options_.pca_options.separate_components : 0;
     if (components <= 0 && !options_.geometry) return {};
-    return separate_pca(rows, std::max(0, components));
+    return query_or_key_pca(rows, std::max(0, components));
   }
 
   KeyHead prepare_key_head(const HeadId& id, AnalysisTimes& times) const {
     Stopwatch watch;
     KeyHead key;
     key.file = read_rows(id);
-    times.read += watch.lap();
+    times.read += watch.lap_seconds();
     key.rows = make_grouped_rows(as_rows_view(key.file.rows), texts_);
-    times.moments += watch.lap();
+    times.moments += watch.lap_seconds();
     if (needs_text_groups()) key.without_group = leave_one_group_out_moments(key.rows);
-    times.errors += watch.lap();
+    times.errors += watch.lap_seconds();
     QueryOrKeyPca pca = compute_separate_pca(key.rows.rows);
-    times.pca += watch.lap();
+    times.pca += watch.lap_seconds();
     if (options_.geometry) key.ranks = covariance_ranks(pca.spectrum, key.without_group);
     key.components = std::move(pca.components);
-    times.geometry += watch.lap();
+    times.geometry += watch.lap_seconds();
     if (options_.plasticity) key.signs = key_mean_signs(key.rows.rows);
-    times.plasticity += watch.lap();
+    times.plasticity += watch.lap_seconds();
     return key;
   }
 
-  // Returns the RoPE use of a layer: from the head file, else --nope-layers, else config.json.
-  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
+  // Determines whether a layer uses RoPE: from the head's file, else --nope-layers or config.json.
+  RopeInfo rope_of_layer(const HeadFile& file, int layer, const std::string& path) const {
     RopeInfo rope = rope_info(file.metadata, path);
     if (rope.use != RopeUse::unknown) return rope;
     if (model_ != nullptr) rope = model_->rope(layer);
@@ -239,7 +239,7 @@ class HeadRunner {
   }
 
   // Warns if positions span a long range: the frequency search has a grid point per position.
-  void warn_about_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
+  void warn_long_span(std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
     constexpr std::int64_t kLongSpan = std::int64_t{1} << 21;
     std::int64_t first = INT32_MAX, last = INT32_MIN;
     for (const auto side : {queries, keys})
@@ -256,7 +256,7 @@ class HeadRunner {
 
   void compute_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
                         const PooledMoments& pooled, const std::vector<double>& inv_freq) {
-    warn_about_span(queries.source.position, keys.source.position);
+    warn_long_span(queries.source.position, keys.source.position);
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = inv_freq;
     std::erase(rotation.inv_freq, 0.0);  // pairs that do not rotate
@@ -268,7 +268,7 @@ class HeadRunner {
       memory = std::move(memory_.back());
       memory_.pop_back();
     }
-    report.rotation = planar_rotation(queries, keys, pooled, rotation, memory.get());
+    report.rotation = analyze_planar_rotation(queries, keys, pooled, rotation, memory.get());
     const std::lock_guard lock(mutex_);
     memory_.push_back(std::move(memory));
   }
@@ -290,53 +290,53 @@ class HeadRunner {
     Stopwatch watch;
     const HeadFile file = read_rows(report.query);
     const CentredRows& keys = key.rows.rows;
-    times.read += watch.lap();
+    times.read += watch.lap_seconds();
     const std::string path = head_file_path(options_.data_root, report.query);
     if (file.rows.head_dim != key.file.rows.head_dim)
-      bad_input("{}: vectors have {} numbers, those of key head {} have {}", path,
-                file.rows.head_dim, report.k_head, key.file.rows.head_dim);
+      reject("{}: vectors have {} numbers, those of key head {} have {}", path, file.rows.head_dim,
+             report.k_head, key.file.rows.head_dim);
     if (file.rows.sliding_window != key.file.rows.sliding_window)
-      bad_input("{}: sliding window {}, its key head {} has {}", path,
-                file.rows.sliding_window.value_or(0), report.k_head,
-                key.file.rows.sliding_window.value_or(0));
-    const RopeInfo rope = rope_of(file, report.query.layer, path);
+      reject("{}: sliding window {}, its key head {} has {}", path,
+             file.rows.sliding_window.value_or(0), report.k_head,
+             key.file.rows.sliding_window.value_or(0));
+    const RopeInfo rope = rope_of_layer(file, report.query.layer, path);
     report.rope = rope.use;
     report.window = file.rows.sliding_window;
     report.dim = file.rows.head_dim;
     report.n_q = file.rows.size();
-    report.n_k = keys.size();
+    report.n_k = keys.count;
     const GroupedRows grouped = make_grouped_rows(as_rows_view(file.rows), texts_);
     const CentredRows& queries = grouped.rows;
     report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
     const PooledMoments pooled = pool_moments(queries, keys);
-    times.moments += watch.lap();
+    times.moments += watch.lap_seconds();
     std::vector<Moments> without_group;
     if (needs_text_groups()) without_group = leave_one_group_out_moments(grouped);
-    times.errors += watch.lap();
+    times.errors += watch.lap_seconds();
     if (options_.pca) {
       report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
       correlate_along_drift_axis(grouped, key.rows, without_group, key.without_group, *report.pca);
     }
     QueryOrKeyPca side = compute_separate_pca(queries);
     report.q_components = std::move(side.components);
-    times.pca += watch.lap();
+    times.pca += watch.lap_seconds();
     if (options_.rotation) compute_rotation(report, queries, keys, pooled, rope.inv_freq);
-    times.rotation += watch.lap();
+    times.rotation += watch.lap_seconds();
     if (options_.plasticity) compute_plasticity(report, file, queries, key);
-    times.plasticity += watch.lap();
+    times.plasticity += watch.lap_seconds();
     if (options_.geometry)
-      report.geometry = compute_capture_geometry(
+      report.geometry = compute_geometry_from_capture(
           {file, key.file, queries, keys, covariance_ranks(side.spectrum, without_group), key.ranks,
            texts_},
           rope.use, rope.inv_freq, options_.geometry_options,
           seed_of_head(report.query, options_.seed));
-    times.geometry += watch.lap();
+    times.geometry += watch.lap_seconds();
     if (options_.errors)
       report.without_group =
           jackknife_replicates(report, without_group, key.without_group, options_);
     if (report.rotation)
       report.rotation->active_axes = {};  // large, and only jackknife_replicates() needs it
-    times.errors += watch.lap();
+    times.errors += watch.lap_seconds();
     if (options_.scatter <= 0) return;
     const bool planes = std::ranges::count(options_.planes_of, report.query) > 0;
     report.scatter = sample_scatter_points(
@@ -346,8 +346,8 @@ class HeadRunner {
 
   const AnalyzeOptions& options_;
   const CaptureIndex& index_;
-  const ModelFacts* model_;
-  const TextGroups& texts_;
+  const ModelInfo* model_;
+  const JackknifeGroups& texts_;
   AnalysisRun& run_;
   std::atomic_flag warned_;
   std::mutex mutex_;                                        // guards run_.times and memory_
@@ -357,7 +357,7 @@ class HeadRunner {
 }  // namespace
 
 void analyze_key_head_groups(const AnalyzeOptions& options, const CaptureIndex& index,
-                             const ModelFacts* model, const TextGroups& texts,
+                             const ModelInfo* model, const JackknifeGroups& texts,
                              std::vector<KeyHeadGroup> groups, AnalysisRun& run) {
   HeadRunner runner(options, index, model, texts, run);
   // Start with the largest groups, so that threads finish at about the same time.
@@ -388,7 +388,7 @@ void mark_head_failed(HeadReport& report, const Error& error) {
 }
 
 std::optional<std::int32_t> window_of_layer(const HeadRows& rows, int layer,
-                                            const ModelFacts* model) {
+                                            const ModelInfo* model) {
   return rows.window_missing && model != nullptr ? model->window(layer) : rows.sliding_window;
 }
 

@@ -17,7 +17,7 @@ using Column = Table::Column;
 // Maps each layer to its attention kind, as named by attention_name().
 using AttentionOfLayer = std::map<std::int64_t, std::string>;
 
-AttentionOfLayer attention_by_layer(const Statistics& s) {
+AttentionOfLayer attention_kind_by_layer(const Statistics& s) {
   AttentionOfLayer names;
   for (std::size_t i = 0; i < s.layers.size(); ++i)
     names[s.layers[i]] = attention_name(
@@ -55,9 +55,9 @@ Table select_rows_of_heads(const Table& from, const AttentionOfLayer& attention,
 }
 
 // Mean, standard deviation and range of every key channel, before and after RoPE.
-Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const std::string& label,
-                   const std::set<int>& layers) {
-  Table table = empty_result_table("key_channels");
+Table key_channel_statistics(const Statistics& s, const AttentionOfLayer& attention,
+                             const std::string& label, const std::set<int>& layers) {
+  Table table = make_empty_result_table("key_channels");
   for (const auto stage : {VectorStage::pre, VectorStage::post})
     for (std::size_t i = 0; i < s.layers.size(); ++i) {
       const auto* found = s.find(VectorKind::key, stage, s.layers[i]);
@@ -81,18 +81,19 @@ Table key_channels(const Statistics& s, const AttentionOfLayer& attention, const
 
 }  // namespace
 
-void add_qk_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
+void add_qk_pca_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.pca) return;
   const PcaResult& pca = *head.pca;
   for (std::size_t i = 0; i < pca.components.size(); ++i) {
     const auto& c = pca.components[i];
     const auto first = [&](double value) { return i == 0 ? value : kNan; };
-    rows.add(head_cells(run, head, i, c.explained_variance, c.q.r, c.q.p, c.k.r, c.k.p, c.q.log10_p,
-                        c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
-                        first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
-                        first(pca.positional_variance_k), first(pca.qk_accuracy),
-                        expected_abs_r_by_chance(head.n_q), expected_abs_r_by_chance(head.n_k)),
-             i == 0 ? undefined_head_reason(head) : "first_component_only");
+    rows.add_row(
+        head_cells(run, head, i, c.explained_variance, c.q.r, c.q.p, c.k.r, c.k.p, c.q.log10_p,
+                   c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
+                   first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
+                   first(pca.positional_variance_k), first(pca.qk_accuracy),
+                   expected_abs_r_under_null(head.n_q), expected_abs_r_under_null(head.n_k)),
+        i == 0 ? undefined_result_reason(head) : "first_component_only");
   }
 }
 
@@ -101,16 +102,16 @@ void add_taxonomy_row(const AnalysisRun& run, const HeadReport& head, const Anal
   if (!head.pca || head.pca->components.empty()) return;
   const auto& pca = *head.pca;
   const auto& first = pca.components.front();
-  const auto published = classify_head(head, ClassCriterion::first_component, options.taxonomy);
-  const auto on_axis = classify_head(head, ClassCriterion::drift_axis, options.taxonomy);
+  const auto published = classify_head(head, HeadClassCriterion::first_component, options.taxonomy);
+  const auto on_axis = classify_head(head, HeadClassCriterion::drift_axis, options.taxonomy);
   const int pc = position_component(pca);
-  // If a head has a class by the published thresholds, only the drift-axis columns can be empty.
+  // If the head has a class by PC0 (the published method), only drift-axis columns can be empty.
   const bool lacks_axis_only = published != HeadClass::undefined;
-  rows.add(
-      head_cells(run, head, first.q.r, first.k.r, to_string(published), has_few_rows(head),
+  rows.add_row(
+      head_cells(run, head, first.q.r, first.k.r, to_string(published), is_unreliable(head),
                  pca.r_q_axis, pca.r_k_axis, to_string(on_axis), pc < 0 ? Table::Cell(kNan) : pc,
                  pc < 0 ? kNan : pca.explained_variance[static_cast<std::size_t>(pc)]),
-      !lacks_axis_only ? undefined_head_reason(head)
+      !lacks_axis_only ? undefined_result_reason(head)
       : run.texts < 2  ? "single_text"
                        : "no_drift_in_other_texts");
 }
@@ -119,18 +120,18 @@ void add_taxonomy_counts_table(const AnalysisRun& run, const AnalyzeOptions& opt
                                ResultTables& results) {
   ResultTableBuilder rows(run, "taxonomy_counts");
   const auto published =
-      class_membership_measures(ClassCriterion::first_component, options.taxonomy);
-  const auto on_axis = class_membership_measures(ClassCriterion::drift_axis, options.taxonomy);
+      class_membership_measures(HeadClassCriterion::first_component, options.taxonomy);
+  const auto on_axis = class_membership_measures(HeadClassCriterion::drift_axis, options.taxonomy);
   for (const char* group : kHeadGroups)
     for (std::size_t i = 0; i < published.size(); ++i) {
       const auto first = count_heads_of_class(run, published[i], group);
       const auto axis = count_heads_of_class(run, on_axis[i], group);
       if (first.of > 0)
-        rows.add(make_cells(run.label, group, published[i].name, first.heads, first.fraction(),
-                            axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()),
-                 run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
+        rows.add_row(make_cells(run.label, group, published[i].name, first.heads, first.fraction(),
+                                axis.of > 0 ? Table::Cell(axis.heads) : kNan, axis.fraction()),
+                     run.texts < 2 ? "single_text" : "no_drift_in_other_texts");
     }
-  rows.finish(results);
+  rows.move_table_to(results);
 }
 
 void add_correlation_rows(const AnalysisRun& run, const HeadReport& head,
@@ -138,10 +139,10 @@ void add_correlation_rows(const AnalysisRun& run, const HeadReport& head,
   const auto add = [&](int number, const char* kind, std::int64_t count,
                        const std::vector<SideComponent>& components) {
     for (std::size_t i = 0; i < components.size(); ++i)
-      rows.add(
+      rows.add_row(
           make_cells(run.label, head.query.layer, number, kind, i, components[i].with_position.r,
                      components[i].with_position.p, components[i].explained_variance, count),
-          undefined_head_reason(head));
+          undefined_result_reason(head));
   };
   add(head.query.head, "q", head.n_q, head.q_components);
   add(head.k_head, "k", head.n_k, head.k_components);
@@ -152,27 +153,27 @@ void add_rotation_row(const AnalysisRun& run, const HeadReport& head, const Anal
   if (!head.rotation) return;
   const RotationResult& r = *head.rotation;
   const bool searched = r.complement.empty() || !std::isnan(r.complement.front().angle_r);
-  rows.add(
+  rows.add_row(
       head_cells(run, head, r.position_r, r.r_q_a, r.r_k_a, r.alpha_q, r.alpha_k, r.mu_q_a,
                  r.mu_k_a, r.mu_q_b, r.mu_k_b, r.bias_strength, r.separation_strength, r.var_frac_a,
                  r.var_frac_b, r.plane_var_fraction, r.residual_pos_r, r.content_var_b, r.omega,
                  r.omega_r_squared, searched ? Table::Cell(r.active_planes()) : kNan,
                  r.null.position_r, r.null.r_q_a, r.null.r_k_a, r.null.position_r_p, r.null.r_q_a_p,
-                 r.null.r_k_a_p, has_few_rows(head)),
+                 r.null.r_k_a_p, is_unreliable(head)),
       !r.undefined.empty()                       ? r.undefined
       : options.rotation_options.null_draws == 0 ? "no_shuffles"
-                                                 : undefined_head_reason(head));
+                                                 : undefined_result_reason(head));
 }
 
 void add_complement_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.rotation) return;
   for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
     const auto& pair = head.rotation->complement[i];
-    rows.add(head_cells(run, head, i, pair.variance_share, pair.variance_share_total, pair.angle_r,
-                        pair.omega, pair.nearest_inv_freq, pair.separability,
-                        std::isnan(pair.angle_r) ? Table::Cell(kNan) : pair.active),
-             std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown"
-                                               : undefined_head_reason(head));
+    rows.add_row(head_cells(run, head, i, pair.variance_share, pair.variance_share_total,
+                            pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
+                            std::isnan(pair.angle_r) ? Table::Cell(kNan) : pair.active),
+                 std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown"
+                                                   : undefined_result_reason(head));
   }
 }
 
@@ -184,7 +185,7 @@ void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {
     if (column.has_error) rows.add_column(column.name + "_se");
     by_name[column.name] = by_name[column.name + "_se"] = &column;
   }
-  Table pairs = empty_result_table("pairs");
+  Table pairs = make_empty_result_table("pairs");
   for (const auto& head : run.heads) {
     if (!head.geometry) continue;
     auto cells = head_cells(run, head);
@@ -194,7 +195,7 @@ void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {
       cells.emplace_back(known ? found->second.value : kNan);
       if (column.has_error) cells.emplace_back(known ? found->second.se : kNan);
     }
-    rows.add(std::move(cells), [&](const std::string& name) {
+    rows.add_row(std::move(cells), [&](const std::string& name) {
       const auto& column = *by_name.at(name);
       return std::isnan(head.geometry->value(column.name))
                  ? missing_geometry_reason(column, run, head)
@@ -206,7 +207,7 @@ void add_geometry_tables(const AnalysisRun& run, ResultTables& results) {
                            pair.concentration_q, pair.concentration_k, pair.frequency_use));
     }
   }
-  rows.finish(results);
+  rows.move_table_to(results);
   if (pairs.rows() > 0) results.tables.push_back({"pairs", std::move(pairs), false});
 }
 
@@ -214,10 +215,10 @@ void add_errors_table(const AnalysisRun& run, const std::vector<MeanError>& erro
                       ResultTables& results) {
   ResultTableBuilder rows(run, "errors");
   for (const auto& error : errors)
-    rows.add(make_cells(run.label, error.quantity, error.heads, error.mean, error.se, error.low,
-                        error.high, error.texts, error.n_heads),
-             error.texts < 2 ? "single_text" : "too_few_rows");
-  rows.finish(results);
+    rows.add_row(make_cells(run.label, error.quantity, error.heads, error.mean, error.se, error.low,
+                            error.high, error.texts, error.n_heads),
+                 error.texts < 2 ? "single_text" : "too_few_rows");
+  rows.move_table_to(results);
 }
 
 std::vector<ResultTable> statistics_tables(const Statistics& s, const std::string& label,
@@ -228,15 +229,15 @@ std::vector<ResultTable> statistics_tables(const Statistics& s, const std::strin
     heads.insert({query.layer, query.head});
     layers.insert(query.layer);
   }
-  const auto attention = attention_by_layer(s);
+  const auto attention = attention_kind_by_layer(s);
   std::vector<ResultTable> tables;
   if (!s.attention.empty())
     tables.push_back(
         {"attention", select_rows_of_heads(attention_table(s), attention, label, heads)});
   if (!s.attention.empty() && s.settings.all_keys)
-    tables.push_back(
-        {"distance", select_rows_of_heads(distance_table(s), attention, label, heads)});
-  tables.push_back({"key_channels", key_channels(s, attention, label, layers)});
+    tables.push_back({"distance", select_rows_of_heads(attention_by_distance_table(s), attention,
+                                                       label, heads)});
+  tables.push_back({"key_channels", key_channel_statistics(s, attention, label, layers)});
   return tables;
 }
 

@@ -37,7 +37,7 @@ std::vector<HeadMeasure> measures_with_error(const AnalyzeOptions& options) {
     if (!(options.*analysis.wanted)) continue;
     add(analysis.measures());
     if (analysis.wanted != &AnalyzeOptions::pca) continue;
-    for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
+    for (const auto by : {HeadClassCriterion::first_component, HeadClassCriterion::drift_axis})
       add(class_membership_measures(by, options.taxonomy));
   }
   return all;
@@ -90,14 +90,15 @@ std::vector<HeadMeasure> pca_measures() {
           {.name = "pc_position_variance", .of = field(position_variance), .error = false}};
 }
 
-HeadClass classify_head(const HeadReport& head, ClassCriterion by, const TaxonomyOptions& options) {
+HeadClass classify_head(const HeadReport& head, HeadClassCriterion by,
+                        const TaxonomyOptions& options) {
   if (!head.pca || head.pca->components.empty()) return HeadClass::undefined;
-  if (by == ClassCriterion::drift_axis) return classify_axis(*head.pca, options);
+  if (by == HeadClassCriterion::drift_axis) return classify_axis(*head.pca, options);
   const auto& first = head.pca->components.front();
   return classify(first.q.r, first.k.r, options);
 }
 
-std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
+std::vector<HeadMeasure> class_membership_measures(HeadClassCriterion by,
                                                    const TaxonomyOptions& options) {
   std::vector<HeadMeasure> measures;
   for (const auto one : {HeadClass::position_dominated, HeadClass::q_positional,
@@ -109,7 +110,7 @@ std::vector<HeadMeasure> class_membership_measures(ClassCriterion by,
                const auto found = classify_head(head, by, options);
                return found == HeadClass::undefined ? kNan : found == one ? 1.0 : 0.0;
              },
-         .column = by == ClassCriterion::drift_axis ? to_string(one) + "_axis" : ""});
+         .column = by == HeadClassCriterion::drift_axis ? to_string(one) + "_axis" : ""});
   return measures;
 }
 
@@ -206,8 +207,8 @@ std::vector<double> values_of_measure(const AnalysisRun& run, const HeadMeasure&
   return values;
 }
 
-ClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
-                                const std::string& group) {
+HeadClassCount count_heads_of_class(const AnalysisRun& run, const HeadMeasure& one_class,
+                                    const std::string& group) {
   const auto values = values_of_measure(run, one_class, group);
   return {std::ranges::count(values, 1.0), std::ssize(values)};
 }
@@ -217,7 +218,7 @@ std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
   std::size_t groups = 0;
   for (const auto& head : run.heads) groups = std::max(groups, head.without_group.size());
   const double reach =
-      groups > 1 ? student_t_quantile(kOutside, static_cast<std::int64_t>(groups) - 1) : kNan;
+      groups > 1 ? student_t_critical_value(kOutside, static_cast<std::int64_t>(groups) - 1) : kNan;
   std::vector<MeanError> errors;
   for (const auto& measure : measures_with_error(options))
     for (const char* group : kHeadGroups) {
@@ -229,16 +230,16 @@ std::vector<MeanError> compute_errors_of_means(const AnalysisRun& run,
         const double value = is_in_head_group(head, group) ? measure.of(head) : kNan;
         if (std::isnan(value)) continue;
         values.push_back(value);
-        const auto replicates = project(head.without_group, measure.of);
+        const auto replicates = to_vector(head.without_group, measure.of);
         if (std::ranges::any_of(replicates, [](double x) { return std::isnan(x); })) continue;
         for (std::size_t i = 0; i < replicates.size(); ++i) without[i].push_back(replicates[i]);
       }
       if (values.empty()) continue;
       const double mean = measure.central_value(values);
-      const double se = jackknife_error(
-          project(without, [&](const auto& of_heads) { return measure.central_value(of_heads); }));
-      errors.push_back({measure.quantity(), group, mean, se, mean - reach * se, mean + reach * se,
-                        run.texts, std::ssize(values)});
+      const double se = jackknife_error(to_vector(
+          without, [&](const auto& of_heads) { return measure.central_value(of_heads); }));
+      errors.push_back({measure.quantity_name(), group, mean, se, mean - reach * se,
+                        mean + reach * se, run.texts, std::ssize(values)});
     }
   return errors;
 }

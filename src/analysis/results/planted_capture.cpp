@@ -5,6 +5,7 @@
 
 #include "analysis/methods/planted.h"
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
 #include "base/io/json.h"
 #include "base/io/output_file.h"
@@ -31,7 +32,7 @@ std::vector<HeadId> select_query_heads(const PlantedCaptureOptions& options) {
   return queries;
 }
 
-bool has_rope(const PlantedCaptureOptions& options, int layer) {
+bool layer_has_rope(const PlantedCaptureOptions& options, int layer) {
   return options.nope_every <= 0 || (layer + 1) % options.nope_every != 0;
 }
 
@@ -40,16 +41,16 @@ int key_head_of(const PlantedCaptureOptions& options, const HeadId& id) {
 }
 
 // Query heads use the seed of their key head, so they share its drift and separation axes.
-PlantedOptions planted_head(const PlantedCaptureOptions& options, const HeadId& id) {
+PlantedOptions planted_head_options(const PlantedCaptureOptions& options, const HeadId& id) {
   PlantedOptions head = options.head;
   head.seed = options.head.seed * 1000003 +
               static_cast<std::uint64_t>(id.layer * 1000 + key_head_of(options, id));
   head.planes.clear();
-  if (!has_rope(options, id.layer)) return head;
-  // Planted planes use every other RoPE frequency from the fourth on, with decreasing radius.
+  if (!layer_has_rope(options, id.layer)) return head;
+  // Rows rotate with position in `active_planes` planes, at RoPE frequencies 4, 6, 8, ...
   const auto frequencies = unscaled_inv_freq(options.rope_theta, head.dim);
   for (int i = 0; i < options.active_planes; ++i) {
-    const auto at = static_cast<std::size_t>(3 + 2 * i);
+    const auto at = 3 + 2 * as_index(i);
     if (at >= frequencies.size() || head.dim < 2 * (i + 2)) break;
     head.planes.push_back({frequencies[at], options.plane_radius * (1 - 0.04 * i)});
   }
@@ -72,7 +73,7 @@ Metadata planted_metadata(const PlantedCaptureOptions& options, const HeadId& id
                                 .max_rows = {}});
   if (id.kind == HeadKind::query)
     result[metadata::kKeyHead] = std::to_string(key_head_of(options, id));
-  if (!has_rope(options, id.layer)) {
+  if (!layer_has_rope(options, id.layer)) {
     result[metadata::kRope] = metadata::kRopeNone;
     return result;
   }
@@ -85,7 +86,7 @@ Metadata planted_metadata(const PlantedCaptureOptions& options, const HeadId& id
 
 void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const bool is_query = id.kind == HeadKind::query;
-  const PlantedOptions head = planted_head(options, id);
+  const PlantedOptions head = planted_head_options(options, id);
   const std::uint64_t rows_seed =
       (head.seed << 8) + static_cast<std::uint64_t>(is_query ? 2 + id.head : 1);
   HeadRows rows = generate_planted_rows(head, id.kind, rows_seed);
@@ -94,15 +95,15 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   write_head_file(head_file_path(options.data_root, id), rows, planted_metadata(options, id));
 }
 
-Json planted_truth(const PlantedCaptureOptions& options, const HeadId& query) {
-  const PlantedOptions head = planted_head(options, query);
+Json planted_truth_json(const PlantedCaptureOptions& options, const HeadId& query) {
+  const PlantedOptions head = planted_head_options(options, query);
   Json planes = Json::array();
   for (const auto& plane : head.planes)
     planes.push_back({{"omega", plane.omega}, {"radius", plane.radius}});
   return {{"layer", query.layer},
           {"head", query.head},
           {"k_head", key_head_of(options, query)},
-          {"rope", has_rope(options, query.layer)},
+          {"rope", layer_has_rope(options, query.layer)},
           {"drift_q", head.drift_q},
           {"drift_k", head.drift_k},
           {"mean_q_a", head.mean_q_a},
@@ -117,8 +118,8 @@ Json planted_truth(const PlantedCaptureOptions& options, const HeadId& query) {
 void write_planted_capture(const PlantedCaptureOptions& options) {
   translate_exceptions([&] {
     if (options.key_heads < 1 || options.query_heads % options.key_heads != 0)
-      bad_input("{} query heads and {} key heads: expected a multiple", options.query_heads,
-                options.key_heads);
+      reject("{} query heads and {} key heads: expected a multiple", options.query_heads,
+             options.key_heads);
     const auto queries = select_query_heads(options);
     std::set<HeadId> files(queries.begin(), queries.end());
     for (const auto& query : queries)
@@ -128,7 +129,7 @@ void write_planted_capture(const PlantedCaptureOptions& options) {
     parallel_for(std::ssize(list),
                  [&](std::int64_t i) { write_head(options, list[static_cast<std::size_t>(i)]); });
     Json planted = Json::array();
-    for (const auto& query : queries) planted.push_back(planted_truth(options, query));
+    for (const auto& query : queries) planted.push_back(planted_truth_json(options, query));
     write_file(options.data_root + "/planted.json", planted.dump(1) + "\n");
     if (!options.metadata) return;
     const Json state = {{metadata::kStateModelName, kModelName},

@@ -27,7 +27,7 @@ void add_metrics_row(const AnalysisRun& run, const HeadReport& head, ResultTable
   const PlasticityResult& p = *head.plasticity;
   const ResidualNormality& n = p.normality;
   const char* gaussian = !p.gaussian ? "" : *p.gaussian ? "yes" : "no";
-  rows.add(
+  rows.add_row(
       make_cells(head.query.layer, head.query.head, head.k_head, head.n_q, head.n_k, head.dim,
                  p.r2_pos, p.beta_norm, p.r2_scalar, p.mae_baseline, p.mae_projection, p.mae_ratio,
                  n.first_skew, n.first_kurtosis, n.first_ks_p, n.median_abs_skew,
@@ -35,17 +35,17 @@ void add_metrics_row(const AnalysisRun& run, const HeadReport& head, ResultTable
                  to_string(head.rope), attention_name(head.window), p.ap_profile_overall,
                  p.ap_first20, p.ap_last20, p.ap_drop, head.query.head, p.ap_free_overall,
                  p.ap_free_first20, p.ap_free_last20, p.ap_free_drop, gaussian),
-      undefined_head_reason(head));
+      undefined_result_reason(head));
 }
 
 void add_bucket_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (const auto& cell : head.plasticity->table)
-    rows.add(make_cells(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
-                        cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
-                        to_string(head.rope), attention_name(head.window), cell.mean.eligible,
-                        cell.mean.stderr_ap, head.query.head),
-             cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
+    rows.add_row(make_cells(head.query.layer, head.query.head, head.k_head, cell.q_bucket,
+                            cell.k_bucket, cell.mean.ap, cell.mean.pairs, run.label,
+                            to_string(head.rope), attention_name(head.window), cell.mean.eligible,
+                            cell.mean.stderr_ap, head.query.head),
+                 cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
 }
 
 // Returns why a profile value has no standard error, or "" if the value itself is NaN.
@@ -58,42 +58,43 @@ std::string missing_error_reason(const PlasticityResult& plasticity, double numb
 void add_profile_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (const auto& point : head.plasticity->profile)
-    rows.add(head_cells(run, head, point.bin, point.low, point.high, point.position, point.queries,
-                        point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
-                        point.se, point.ap_free, point.free_pairs, point.se_free),
-             point.mean.pairs > 0 ? "pairs_in_one_example"
-             : point.queries < 2  ? "single_query"
-                                  : "no_pairs",
-             missing_error_reason(*head.plasticity, point.mean.ap));
+    rows.add_row(
+        head_cells(run, head, point.bin, point.low, point.high, point.position, point.queries,
+                   point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible,
+                   point.se, point.ap_free, point.free_pairs, point.se_free),
+        point.mean.pairs > 0 ? "pairs_in_one_example"
+        : point.queries < 2  ? "single_query"
+                             : "no_pairs",
+        missing_error_reason(*head.plasticity, point.mean.ap));
 }
 
 void add_profile_bin_rows(const AnalysisRun& run, const HeadReport& head,
                           ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (const auto& mean : head.plasticity->profile_bin_means)
-    rows.add(head_cells(run, head, to_string(mean.kind), mean.bin, mean.low, mean.high, mean.ap,
-                        mean.bins, mean.se),
-             "no_bins", missing_error_reason(*head.plasticity, mean.ap));
+    rows.add_row(head_cells(run, head, to_string(mean.kind), mean.bin, mean.low, mean.high, mean.ap,
+                            mean.bins, mean.se),
+                 "no_bins", missing_error_reason(*head.plasticity, mean.ap));
 }
 
 void add_heatmap_rows(const AnalysisRun& run, const HeadReport& head, ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (const auto& cell : head.plasticity->heatmap)
-    rows.add(head_cells(run, head, cell.key_distance_low, cell.key_distance_high,
-                        cell.query_distance_low, cell.query_distance_high, cell.ap, cell.pairs,
-                        cell.eligible),
-             "no_pairs");
+    rows.add_row(head_cells(run, head, cell.key_distance_low, cell.key_distance_high,
+                            cell.query_distance_low, cell.query_distance_high, cell.ap, cell.pairs,
+                            cell.eligible),
+                 "no_pairs");
 }
 
 void add_component_weight_rows(const AnalysisRun& run, const HeadReport& head,
                                ResultTableBuilder& rows) {
   if (!head.plasticity) return;
   for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
-    rows.add(
+    rows.add_row(
         make_cells(head.query.layer, head.query.head, head.k_head, i,
                    head.plasticity->component_r2[i], head.plasticity->component_weight[i],
                    run.label, to_string(head.rope), attention_name(head.window), head.query.head),
-        undefined_head_reason(head));
+        undefined_result_reason(head));
 }
 
 std::string query_or_key_letter(const ScatterPoint& point) {
@@ -108,7 +109,7 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
     for (const auto& p : head.scatter) tokens = tokens || !p.token.empty();
   const auto components =
       static_cast<std::size_t>(options.pca ? std::max(2, options.pca_options.components) : 2);
-  Table table = empty_result_table("head_scatter");
+  Table table = make_empty_result_table("head_scatter");
   for (std::size_t i = 0; i < components; ++i)
     table.column(fmt::format("pc{}", i), Table::Type::real);
   for (const char* axis : {"a", "b", "c0", "c1"}) table.column(axis, Table::Type::real);
@@ -125,9 +126,9 @@ void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
   results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
-// Adds head_planes: coordinates on all planes of the complement, for heads in options.planes_of.
+// Adds head_planes: for heads in planes_of, coordinates in the planes orthogonal to axes a and b.
 void add_planes_table(const AnalysisRun& run, ResultTables& results) {
-  Table table = empty_result_table("head_planes");
+  Table table = make_empty_result_table("head_planes");
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
       for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
@@ -139,15 +140,15 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
 using TableAdder = std::function<void(const AnalysisRun&, ResultTables&)>;
 using RowAdder = std::function<void(const AnalysisRun&, const HeadReport&, ResultTableBuilder&)>;
 
-TableAdder per_head_table(const char* name, RowAdder add) {
+TableAdder head_table_adder(const char* name, const RowAdder& add) {
   return [=](const AnalysisRun& run, ResultTables& results) {
     ResultTableBuilder rows(run, name);
     for (const auto& head : run.heads) add(run, head, rows);
-    rows.finish(results);
+    rows.move_table_to(results);
   };
 }
 
-std::vector<TableAdder> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
+std::vector<TableAdder> table_adders(const AnalysisRun& run, const AnalyzeOptions& options) {
   const auto with_options = [&](auto add) {
     return [&options, add](const AnalysisRun& of, ResultTables& to) { add(of, options, to); };
   };
@@ -161,21 +162,21 @@ std::vector<TableAdder> tables_of(const AnalysisRun& run, const AnalyzeOptions& 
     list.insert(list.end(), more.begin(), more.end());
   };
   if (options.pca)
-    append({per_head_table("qk", add_qk_rows),
-            per_head_table("taxonomy", row_with_options(add_taxonomy_row)),
+    append({head_table_adder("qk", add_qk_pca_rows),
+            head_table_adder("taxonomy", row_with_options(add_taxonomy_row)),
             with_options(add_taxonomy_counts_table)});
   if (options.pca && options.pca_options.separate_components > 0)
-    append({per_head_table("correlations", add_correlation_rows)});
+    append({head_table_adder("correlations", add_correlation_rows)});
   if (options.rotation)
-    append({per_head_table("rotated", row_with_options(add_rotation_row)),
-            per_head_table("complement", add_complement_rows)});
+    append({head_table_adder("rotated", row_with_options(add_rotation_row)),
+            head_table_adder("complement", add_complement_rows)});
   if (options.plasticity)
-    append({per_head_table("head_metrics", add_metrics_row),
-            per_head_table("head_bucket_plasticity", add_bucket_rows),
-            per_head_table("head_profile", add_profile_rows),
-            per_head_table("profile_bins", add_profile_bin_rows),
-            per_head_table("pair_heatmap", add_heatmap_rows),
-            per_head_table("head_component_weights", add_component_weight_rows)});
+    append({head_table_adder("head_metrics", add_metrics_row),
+            head_table_adder("head_bucket_plasticity", add_bucket_rows),
+            head_table_adder("head_profile", add_profile_rows),
+            head_table_adder("profile_bins", add_profile_bin_rows),
+            head_table_adder("pair_heatmap", add_heatmap_rows),
+            head_table_adder("head_component_weights", add_component_weight_rows)});
   if (options.geometry) append({add_geometry_tables});
   if (options.errors && !run.from_sums)
     append({[](const AnalysisRun& of, ResultTables& to) { add_errors_table(of, of.errors, to); }});
@@ -205,7 +206,7 @@ const std::map<std::string, std::string>& result_table_schemas() {
   return kSchemas;
 }
 
-Table empty_result_table(const std::string& name) {
+Table make_empty_result_table(const std::string& name) {
   auto schema = result_table_schemas().at(name);
   for (const std::string mark : {":rows", ":keys"})
     for (auto at = schema.find(mark); at != std::string::npos; at = schema.find(mark))
@@ -214,7 +215,7 @@ Table empty_result_table(const std::string& name) {
 }
 
 ResultTableBuilder::ResultTableBuilder(const AnalysisRun& run, std::string name)
-    : run_(run), name_(std::move(name)), table_(empty_result_table(name_)) {
+    : run_(run), name_(std::move(name)), table_(make_empty_result_table(name_)) {
   for (const auto& column : split(result_table_schemas().at(name_), ','))
     lacks_input_.push_back((column.ends_with(":rows") && run.from_sums) ||
                            (column.ends_with(":keys") && !run.compares_keys));
@@ -225,14 +226,15 @@ void ResultTableBuilder::add_column(const std::string& column) {
   lacks_input_.push_back(false);
 }
 
-void ResultTableBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
-                             const std::string& no_error) {
-  add(std::move(cells), [&](const std::string& column) {
+void ResultTableBuilder::add_row(std::vector<Table::Cell> cells, const std::string& reason,
+                                 const std::string& no_error) {
+  add_row(std::move(cells), [&](const std::string& column) {
     return column.starts_with("se") && !no_error.empty() ? no_error : reason;
   });
 }
 
-void ResultTableBuilder::add(std::vector<Table::Cell> cells, const ReasonOfColumn& reason) {
+void ResultTableBuilder::add_row(std::vector<Table::Cell> cells,
+                                 const MissingReasonFunction& reason) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto* number = std::get_if<double>(&cells[i]);
     if (number == nullptr || !std::isnan(*number)) continue;
@@ -242,7 +244,7 @@ void ResultTableBuilder::add(std::vector<Table::Cell> cells, const ReasonOfColum
   table_.add(std::move(cells));
 }
 
-void ResultTableBuilder::finish(ResultTables& results) {
+void ResultTableBuilder::move_table_to(ResultTables& results) {
   // If a table is empty because its input is missing, count every head under the reason needs_rows.
   for (std::size_t i = 0; i < lacks_input_.size(); ++i)
     if (lacks_input_[i] && table_.rows() == 0)
@@ -251,7 +253,7 @@ void ResultTableBuilder::finish(ResultTables& results) {
   results.tables.push_back({std::move(name_), std::move(table_)});
 }
 
-std::string undefined_head_reason(const HeadReport& head) {
+std::string undefined_result_reason(const HeadReport& head) {
   if (head.n_q < 2 || head.n_k < 2) return "single_row";
   if (!head.positions_vary) return "constant_position";
   if (head.n_q < 4) return "too_few_rows";
@@ -260,7 +262,7 @@ std::string undefined_head_reason(const HeadReport& head) {
 
 ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options) {
   return translate_exceptions([&] {
-    const auto list = tables_of(run, options);
+    const auto list = table_adders(run, options);
     std::vector<ResultTables> parts(list.size());
     // Start with the last table: head_scatter, by far the largest, is at the end of the list.
     parallel_for(std::ssize(list), [&](std::int64_t i) {

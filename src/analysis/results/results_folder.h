@@ -24,37 +24,36 @@ void check_results_complete(const std::string& folder);
 Json analyze_options_to_json(const AnalyzeOptions& options);
 
 // Returns the analysis that an option (by its JSON key) belongs to, or "" if all analyses share it.
-std::string analysis_of_option(const std::string& key);
+std::string analysis_name_of_option(const std::string& key);
 
 // Returns the content of summary.json: means by group of heads, counts, failures, empty fields.
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   const AnalyzeOptions& options);
 
-// Deletes summary.json before tables change, which marks the folder as incomplete if interrupted.
+// Deletes summary.json before tables change: a folder without summary.json counts as incomplete.
 void remove_summary_file(const std::string& folder);
 
-// One line of geometry_columns.txt; the file describes the fields.
+// A column of the table `geometry`: one line of geometry_columns.txt, which describes the fields.
 struct GeometryColumn {
   std::string name;
-  std::string question;  // name of a GeometryQuestion
-  std::string source;    // "moments", "rotary", "attention", "rows" or "weights"
-  std::string scale;     // colours of the head map
-  std::string meaning;   // one sentence, without a full stop
-  bool has_error;        // a column NAME_se follows
-  bool is_null;          // a null of another column: no head map
+  std::string group;    // name of a GeometryColumnGroup
+  std::string source;   // "moments", "rotary", "attention", "rows" or "weights"
+  std::string scale;    // colours of the head map
+  std::string meaning;  // one sentence, without a full stop
+  bool has_error;       // a column NAME_se follows
+  bool is_null;         // value of another column under a null model; no head map
 };
 
 const std::vector<GeometryColumn>& geometry_columns();
 
-// Heading of a group of geometry columns, phrased as a question.
-struct GeometryQuestion {
+// A group of columns of the table `geometry`: one section of a report, headed by a question.
+struct GeometryColumnGroup {
   std::string name;   // "rank"
   std::string title;  // a question
   std::string sentence;
 };
-const std::vector<GeometryQuestion>& geometry_questions();
+const std::vector<GeometryColumnGroup>& geometry_column_groups();
 
-// Returns the reason why a geometry field of the head is empty.
 std::string missing_geometry_reason(const GeometryColumn& column, const AnalysisRun& run,
                                     const HeadReport& head);
 

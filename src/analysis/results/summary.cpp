@@ -28,7 +28,7 @@ namespace {
 // Adds the jackknife error of a mean and its confidence interval, if defined.
 void add_jackknife_error(Json& entry, const AnalysisRun& run, const HeadMeasure& measure,
                          const std::string& heads) {
-  const auto* error = find_error_of_mean(run, measure.quantity(), heads);
+  const auto* error = find_error_of_mean(run, measure.quantity_name(), heads);
   if (error == nullptr || std::isnan(error->se)) return;
   entry["se"] = error->se;
   entry["low"] = error->low;
@@ -71,7 +71,7 @@ bool has_single_attention_kind(const AnalysisRun& run, const std::string& group)
   return sliding.size() < 2;
 }
 
-// Returns means over heads of the plasticity profile by decile, quintile and length bin.
+// Returns plasticity by decile, quintile and length bin of the context, averaged over heads.
 Json profile_bins_json(const AnalysisRun& run) {
   struct BinSum {
     double low = 0;
@@ -108,7 +108,7 @@ Json profile_bins_json(const AnalysisRun& run) {
   return result;
 }
 
-// Returns the section "profile" of summary.json: the bins that all heads share, and their means.
+// Returns the section "profile" of summary.json: shared position bins and mean plasticity in them.
 Json profile_json(const AnalysisRun& run, const AnalyzeOptions& options) {
   const bool range = options.plasticity_options.fifths == PlasticityOptions::Fifths::range;
   Json profile = {{"fifths", range ? "range" : "context"}, {"means", profile_bins_json(run)}};
@@ -126,7 +126,8 @@ Json profile_json(const AnalysisRun& run, const AnalyzeOptions& options) {
 }
 
 // Counts the heads of each class in each group of heads: number, fraction and jackknife error.
-Json class_counts_json(const AnalysisRun& run, ClassCriterion by, const TaxonomyOptions& options) {
+Json class_counts_json(const AnalysisRun& run, HeadClassCriterion by,
+                       const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const char* group : kHeadGroups)
     for (const auto& measure : class_membership_measures(by, options)) {
@@ -174,7 +175,7 @@ std::string option_json_key(const AnalysisOption& option) {
 // Shortens absolute paths to their last component, because users share summaries.
 Json shorten_paths_in_json(Json json) {
   if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
-    return short_name(json.get<std::string>());
+    return id_or_base_name(json.get<std::string>());
   if (json.is_structured())
     for (auto& inner : json) inner = shorten_paths_in_json(std::move(inner));
   return json;
@@ -187,7 +188,7 @@ bool has_few_rows_per_dimension(const HeadReport& head) {
   return head.n_q + head.n_k < std::int64_t{kRowsPerDimension} * head.dim;
 }
 
-bool is_within_chance(const HeadReport& head) {
+bool is_drift_within_chance(const HeadReport& head) {
   return head.rotation && head.rotation->null.position_r_p > kChance;
 }
 
@@ -205,7 +206,7 @@ std::vector<std::string> make_summary_warnings(const AnalysisRun& run) {
       dim = std::max(dim, head.dim);
       if (head.rotation && head.rotation->null.position_r > by_chance)
         by_chance = head.rotation->null.position_r;
-    } else if (is_within_chance(head)) {
+    } else if (is_drift_within_chance(head)) {
       ++within_chance;
     }
   }
@@ -250,8 +251,7 @@ std::vector<std::string> make_summary_notes(const AnalysisRun& run,
     ++on_later;
   }
   if (2 * on_later <= positional) return {};
-  const auto most = std::max_element(
-      later.begin(), later.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(later, {}, [](const auto& pc) { return pc.second; });
   return {fmt::format(
       "{} of {} heads whose queries and keys both follow position on one component (|r| above {}) "
       "do so on another one than PC0, most often PC{} ({} heads): class looks at PC0 alone; see "
@@ -261,8 +261,8 @@ std::vector<std::string> make_summary_notes(const AnalysisRun& run,
 
 }  // namespace
 
-bool has_few_rows(const HeadReport& head) {
-  return has_few_rows_per_dimension(head) || is_within_chance(head);
+bool is_unreliable(const HeadReport& head) {
+  return has_few_rows_per_dimension(head) || is_drift_within_chance(head);
 }
 
 void add_warnings_and_notes(AnalysisRun& run, const AnalyzeOptions& options) {
@@ -287,7 +287,7 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
     const auto key = option_json_key(option);
     Json& entry = json[key];
     if (option.kind == OptionKind::text)
-      entry = short_name(std::get<std::string>(value));
+      entry = id_or_base_name(std::get<std::string>(value));
     else if (count != nullptr && *count < option.least)
       entry = "auto";
     else
@@ -296,7 +296,7 @@ Json analyze_options_to_json(const AnalyzeOptions& options) {
   return json;
 }
 
-std::string analysis_of_option(const std::string& key) {
+std::string analysis_name_of_option(const std::string& key) {
   constexpr const char* kNames[] = {"", "", "pca", "rotation", "plasticity", "geometry", ""};
   for (const auto& option : analysis_options())
     if (option_json_key(option) == key && key != "keys")
@@ -307,8 +307,8 @@ std::string analysis_of_option(const std::string& key) {
 Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
                   const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
-                  {"capture_hash", hash_capture(options.data_root)},
-                  {"data_root", short_name(options.data_root)},
+                  {"capture_hash", fingerprint_capture(options.data_root)},
+                  {"data_root", id_or_base_name(options.data_root)},
                   {"capture", run.capture},
                   {"capture_state", run.state.empty() ? Json::object()
                                                       : shorten_paths_in_json(parse_json(
@@ -323,8 +323,10 @@ Json summary_json(const AnalysisRun& run, const UndefinedCounts& undefined,
   for (const auto& analysis : kAnalyses)
     if (options.*analysis.wanted) summary[analysis.name] = measures_json(run, analysis.measures());
   if (options.pca) {
-    summary["taxonomy"] = class_counts_json(run, ClassCriterion::first_component, options.taxonomy);
-    summary["taxonomy_axis"] = class_counts_json(run, ClassCriterion::drift_axis, options.taxonomy);
+    summary["taxonomy"] =
+        class_counts_json(run, HeadClassCriterion::first_component, options.taxonomy);
+    summary["taxonomy_axis"] =
+        class_counts_json(run, HeadClassCriterion::drift_axis, options.taxonomy);
   }
   if (options.plasticity) summary["profile"] = profile_json(run, options);
   return summary;

@@ -15,6 +15,7 @@
 #include "base/core/clock.h"
 #include "base/core/error.h"
 #include "base/core/log.h"
+#include "base/core/project.h"
 #include "base/core/thread_pool.h"
 #include "base/io/file_list.h"
 #include "base/io/folder.h"
@@ -42,22 +43,22 @@ bool has_analysis(const Json& options, const std::string& analysis) {
 }
 
 // Appends "NAME is OLD there, NEW here" if the values differ.
-void add_difference(const std::string& name, const Json& there, const Json& here,
+void add_if_changed(const std::string& name, const Json& there, const Json& here,
                     std::vector<std::string>& differences) {
   if (there != here)
     differences.push_back(fmt::format("{} is {} there, {} here", name, there.dump(), here.dump()));
 }
 
 // Lists options that differ between two runs and affect an analysis that both of them ran.
-void compare_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
+void diff_options(const Json& there, const Json& here, std::vector<std::string>& differences) {
   Json all = there;
   all.update(here);
   for (const auto& [key, value] : all.items()) {
-    const auto analysis = analysis_of_option(key);
+    const auto analysis = analysis_name_of_option(key);
     const bool compared =
         analysis.empty() || (has_analysis(there, analysis) && has_analysis(here, analysis));
     if (key != "analyses" && compared)
-      add_difference(key, there.value(key, Json()), here.value(key, Json()), differences);
+      add_if_changed(key, there.value(key, Json()), here.value(key, Json()), differences);
   }
 }
 
@@ -67,37 +68,38 @@ Json read_existing_summary(const std::string& folder) {
   return path_exists(file) ? load_json(file) : Json();
 }
 
-void check_same_results(const std::string& folder, const Json& there, const AnalyzeOptions& options,
-                        const std::string& label) {
+void check_same_analysis(const std::string& folder, const Json& there,
+                         const AnalyzeOptions& options, const std::string& label) {
   if (there.is_null()) return;
   std::vector<std::string> differences;
   try {
-    if (!label.empty()) add_difference("label", there.at("model"), label, differences);
-    add_difference("capture", there.at("data_root"), short_name(options.data_root), differences);
-    const auto hash = hash_capture(options.data_root);
+    if (!label.empty()) add_if_changed("label", there.at("model"), label, differences);
+    add_if_changed("capture", there.at("data_root"), id_or_base_name(options.data_root),
+                   differences);
+    const auto hash = fingerprint_capture(options.data_root);
     if (differences.empty() && !hash.empty() && there.at("capture_hash") != hash)
       differences.emplace_back("the capture has changed since");
-    add_difference("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
-    compare_options(there.at("options"), analyze_options_to_json(options), differences);
+    add_if_changed("qkscope", there.at("versions").at("qkscope"), version_string(), differences);
+    diff_options(there.at("options"), analyze_options_to_json(options), differences);
   } catch (const Json::exception& error) {
-    bad_input(
+    reject(
         "{}/{}: not a summary as an analysis writes it ({}); choose another folder with --out, or "
         "replace what is there with --overwrite",
         folder, kSummaryFile, error.what());
   }
   if (!differences.empty())
-    bad_input(
+    reject(
         "{}: holds results of other options: {}; choose another folder with --out, or replace "
         "them with --overwrite",
         folder, fmt::join(differences, "; "));
 }
 
-// Returns the file names of the result tables in the folder.
 std::vector<std::string> table_file_names(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& [table, schema] : result_table_schemas())
     for (const char* ending : {".csv", ".parquet"})
-      if (path_exists(folder + "/" + table + ending)) names.push_back(table + ending);
+      if (auto name = table + ending; path_exists(fmt::format("{}/{}", folder, name)))
+        names.push_back(std::move(name));
   return names;
 }
 
@@ -110,16 +112,16 @@ class StagedTables {
   explicit StagedTables(const std::string& folder)
       : target_(folder),
         lock_(folder + "/" + results_layout::kLockFile, FileLock::LockMode::exclusive,
-              FileLock::LockWait::no) {
+              FileLock::Blocking::no) {
     if (!lock_.is_held())
-      bad_input("{}: another analysis is writing into this folder; wait until it ends", folder);
-    OpenFolder(folder).remove_tree(kStaging);  // left by a process that was killed
+      reject("{}: another analysis is writing into this folder; wait until it ends", folder);
+    FolderHandle(folder).remove_tree(kStaging);  // left by a process that was killed
     make_folders(path());
   }
   ~StagedTables() {
     try {
-      OpenFolder(target_).remove_tree(kStaging);
-      OpenFolder(target_).remove_file(results_layout::kLockFile);
+      FolderHandle(target_).remove_tree(kStaging);
+      FolderHandle(target_).remove_file(results_layout::kLockFile);
     } catch (const Error& error) {
       log::debug("{}", error.what());
     }
@@ -130,10 +132,10 @@ class StagedTables {
   // Replaces the result tables and deletes the folder's summary; the caller writes a new one.
   void move_into_place() const {
     remove_summary_file(target_);
-    const OpenFolder to(target_);
-    const auto from = to.folder(kStaging);
-    for (const auto& name : from.names()) from.move(name, to);
-    to.remove_empty_folder(kStaging);  // synced here: nobody looks for it once there is a summary
+    const FolderHandle to(target_);
+    const auto from = to.open_subfolder(kStaging);
+    for (const auto& name : from.entry_names()) from.move_file(name, to);
+    to.remove_empty_folder(kStaging);  // made durable, like the moves, by sync()
     to.sync();
   }
 
@@ -203,7 +205,7 @@ void merge_summary(const Json& earlier, Json& summary) {
   Json& options = summary["options"];
   const Json& earlier_options = earlier.at("options");
   for (const auto& [key, value] : earlier_options.items()) {
-    const auto analysis = analysis_of_option(key);
+    const auto analysis = analysis_name_of_option(key);
     if (!analysis.empty() && key != "analyses" && !has_analysis(options, analysis))
       options[key] = value;
   }
@@ -235,9 +237,8 @@ constexpr std::pair<const char*, const char*> kStateFiles[] = {
 
 // Runs `check` on all items in parallel; adds the message of each Error to `found.problems`.
 template <typename Items, typename Check>
-void check_in_parallel(const Items& items, FolderVerification& found, Check check) {
-  std::vector<typename Items::const_pointer> all;
-  for (const auto& item : items) all.push_back(&item);
+void check_all_items(const Items& items, FolderVerification& found, Check check) {
+  const auto all = to_vector(items, [](const auto& item) { return &item; });
   std::mutex mutex;
   parallel_for(std::ssize(all), [&](std::int64_t i) {
     try {
@@ -255,14 +256,14 @@ void check_in_parallel(const Items& items, FolderVerification& found, Check chec
 
 void remove_summary_file(const std::string& folder) {
   if (!is_folder(folder)) return;
-  OpenFolder(folder).remove_file(kSummaryFile);
+  FolderHandle(folder).remove_file(kSummaryFile);
   fsync_folder(folder);
 }
 
 void check_results_folder(const std::string& folder, const AnalyzeOptions& options) {
   translate_exceptions([&] {
     if (!is_store_address(folder))
-      check_same_results(folder, read_existing_summary(folder), options, options.label);
+      check_same_analysis(folder, read_existing_summary(folder), options, options.label);
   });
 }
 
@@ -275,7 +276,7 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     make_folders(folder);
     const StagedTables staged(folder);
     const Json earlier = overwrite ? Json() : read_existing_summary(folder);
-    check_same_results(folder, earlier, options, run.label);
+    check_same_analysis(folder, earlier, options, run.label);
     ResultTables results = result_tables(run, options);
     if (!earlier.is_null()) merge_tables(folder, run, results);
     write_tables(staged.path(), results.tables);
@@ -283,9 +284,9 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     merge_summary(earlier, summary);
     if (earlier.is_null()) {  // tables of an interrupted run or of other options must not remain
       remove_summary_file(folder);
-      // Keep the tables of a statistics folder, which have some of the same names.
+      // Do not delete the tables of a statistics folder: some are named like result tables.
       if (!is_statistics_folder(folder))
-        for (const auto& name : table_file_names(folder)) fs::remove(folder + "/" + name);
+        for (const auto& name : table_file_names(folder)) fs::remove(fs::path(folder) / name);
     }
     staged.move_into_place();
     summary["files"] = to_json(make_file_list(folder, table_file_names(folder)));
@@ -336,9 +337,8 @@ void check_results_complete(const std::string& folder) {
   const auto summary = folder + "/" + results_layout::kSummaryFile;
   if (!path_exists(summary)) {
     if (path_exists(folder + "/" + results_layout::kLockFile))
-      bad_input(
-          "{}: an analysis is writing these results, or was killed; wait until it ends, or {}",
-          folder, kAdvice);
+      reject("{}: an analysis is writing these results, or was killed; wait until it ends, or {}",
+             folder, kAdvice);
     return;
   }
   const Json content = load_json(summary);
@@ -365,12 +365,12 @@ FolderVerification verify_folder(const std::string& folder) {
       heads.insert(heads.end(), index.keys.begin(), index.keys.end());
       for (const auto& head : heads)
         found.bytes += fs::file_size(head_file_path(index.data_root, head));
-      check_in_parallel(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
+      check_all_items(heads, found, [&](const HeadId& head) { read_capture_head(index, head); });
       return found;
     }
-    if (!files) bad_input("{}: made by version 0.1, without checksums to compare", folder);
+    if (!files) reject("{}: made by version 0.1, without checksums to compare", folder);
     for (const auto& [name, record] : *files) found.bytes += record.size;
-    check_in_parallel(*files, found, [&](const auto& file) {
+    check_all_items(*files, found, [&](const auto& file) {
       check_file_content(folder, file.first, file.second, "make it again");
     });
     if (found.kind == "capture" && found.problems.empty()) index_capture(folder);  // foreign heads

@@ -40,12 +40,12 @@ void reduce_by_cell(std::span<const float> p, std::int64_t begin, std::int64_t o
     std::int32_t largest = 0;
     for (std::int64_t i = 0; i < count; ++i)
       largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]));
-    add(cell, CellSums{keys::sum_range(values, count), std::bit_cast<float>(largest)});
+    add(cell, CellSums{keys::sum_attention_weights(values, count), std::bit_cast<float>(largest)});
     key = next;
   }
 }
 
-// Returns the entropy in nats and the mean distance from the query, which is at the last position.
+// Entropy (nats) and mean distance of a query's attention. `pattern` ends at the query's own key.
 std::pair<double, double> entropy_and_distance(std::span<const float> pattern) {
   double entropy = 0;
   double distance = 0;
@@ -70,19 +70,19 @@ HeadAttention::HeadAttention(QueryKeyStore& store, std::int64_t layer, std::int6
       sink_(store.sinks(layer).empty() ? std::span<const float>()
                                        : store.sinks(layer).subspan(as_index(head), 1)),
       log_sum_exp_(as_index(store.rows()), kUnknown) {
-  while ((rows() - 1) >> base_level_ >= kOverviewCells) ++base_level_;
-  query_block_ = std::max(kQueryBlock, std::int64_t{1} << base_level_);
+  while ((rows() - 1) >> overview_level_ >= kOverviewCells) ++overview_level_;
+  query_block_ = std::max(kQueryBlock, std::int64_t{1} << overview_level_);
 }
 
-HeadVectors HeadAttention::load_vectors() {
-  auto vectors = store_.head(layer_, head_);
+HeadVectors HeadAttention::load_head_vectors() {
+  auto vectors = store_.head_vectors(layer_, head_);
   q_ = vectors.q;
   k_ = vectors.k;
   return vectors;
 }
 
 AttentionRow HeadAttention::row(std::int64_t query) {
-  const auto vectors = load_vectors();
+  const auto vectors = load_head_vectors();
   const auto d = store_.config().d_head;
   const auto bytes = [](const float* x) { return reinterpret_cast<const std::byte*>(x); };
   const Sequence sequence{.length = query + 1};
@@ -97,12 +97,12 @@ AttentionRow HeadAttention::row(std::int64_t query) {
                              .sinks = sink_};
   Tensor scores({1, 1, query + 1});
   Tensor pattern({1, 1, query + 1});
-  score_rows(input, {&query, 1}, scores, pattern);
+  compute_row_scores(input, {&query, 1}, scores, pattern);
   AttentionRow row;
   row.first_key = first_visible_key(query, window_, chunk_);
   row.scores.assign(scores.data<float>() + row.first_key, scores.data<float>() + query + 1);
   row.pattern.assign(pattern.data<float>() + row.first_key, pattern.data<float>() + query + 1);
-  // Compute the log-sum-exp from the largest entry of the pattern, for accuracy.
+  // For accuracy, derive the log-sum-exp (score - ln weight) from the key with the largest weight.
   const auto best = as_index(std::ranges::max_element(row.pattern) - row.pattern.begin());
   row.log_sum_exp = row.scores[best] - std::log(row.pattern[best]);
   row.first_token = row.first_key == 0 ? row.pattern[0] : 0.0;
@@ -134,7 +134,7 @@ void HeadAttention::add_frequency_scores(std::int64_t query, AttentionRow& row) 
   }
 }
 
-void HeadAttention::pack_key_values() {
+void HeadAttention::pack_keys() {
   if (!packed_keys_.empty()) return;
   const auto d = store_.config().d_head;
   const auto columns = gemm::tile_shape().columns;
@@ -167,10 +167,10 @@ void HeadAttention::compute_scores(const QueryRange& queries, std::int64_t begin
     rows::soft_cap(out + i * stride, stride - 1, softcap_);
 }
 
-KeyRange HeadAttention::scores_to_attention(std::int64_t query, float* row, std::int64_t origin,
-                                            KeyRange keys) {
+KeyInterval HeadAttention::replace_scores_with_attention(std::int64_t query, float* row,
+                                                         std::int64_t origin, KeyInterval keys) {
   const auto visible = first_visible_key(query, window_, chunk_);
-  const KeyRange seen{std::max(keys.first, visible), std::min(keys.second, query + 1)};
+  const KeyInterval seen{std::max(keys.first, visible), std::min(keys.second, query + 1)};
   auto& lse = log_sum_exp_[as_index(query)];
   if (std::isnan(lse)) {
     float* const scores = row + (visible - origin);
@@ -182,25 +182,26 @@ KeyRange HeadAttention::scores_to_attention(std::int64_t query, float* row, std:
     lse = largest - std::log(scores[best]);
   } else if (seen.first < seen.second) {
     float* const scores = row + (seen.first - origin);
-    keys::attention_weights(scores, seen.second - seen.first, keys::SplitLogSumExp(lse), scores);
+    keys::compute_attention_weights(scores, seen.second - seen.first, keys::HighLowLogSumExp(lse),
+                                    scores);
   }
   return seen;
 }
 
 void HeadAttention::visit_rows(const QueryRange& queries, std::int64_t begin, std::int64_t end,
                                const RowVisitor& visit) {
-  pack_key_values();
+  pack_keys();
   const auto columns = gemm::tile_shape().columns;
   parallel_for((queries.count + query_block_ - 1) / query_block_, [&](std::int64_t block) {
     const auto skipped = block * query_block_;
-    const QueryRange part{queries.at(skipped), queries.step,
+    const QueryRange part{queries.query(skipped), queries.step,
                           std::min(query_block_, queries.count - skipped)};
     bool known = true;
     for (std::int64_t i = 0; i < part.count; ++i)
-      known = known && !std::isnan(log_sum_exp_[as_index(part.at(i))]);
+      known = known && !std::isnan(log_sum_exp_[as_index(part.query(i))]);
     const auto visible = first_visible_key(part.first, window_, chunk_);
     const auto origin = (known ? std::max(begin, visible) : visible) / columns * columns;
-    const auto last = part.at(part.count - 1) + 1;
+    const auto last = part.query(part.count - 1) + 1;
     const auto high = known ? std::min(end, last) : last;
     if (origin >= high) return;
     thread_local std::vector<float> matrix;
@@ -208,7 +209,7 @@ void HeadAttention::visit_rows(const QueryRange& queries, std::int64_t begin, st
     compute_scores(part, origin, high, matrix.data());
     for (std::int64_t i = 0; i < part.count; ++i) {
       float* row = matrix.data() + i * (high - origin + 1);
-      const auto seen = scores_to_attention(part.at(i), row, origin, {begin, end});
+      const auto seen = replace_scores_with_attention(part.query(i), row, origin, {begin, end});
       if (seen.first < seen.second)
         visit(skipped + i, {row + (seen.first - origin), as_index(seen.second - seen.first)}, seen);
     }
@@ -216,7 +217,7 @@ void HeadAttention::visit_rows(const QueryRange& queries, std::int64_t begin, st
 }
 
 HeadStatistics HeadAttention::statistics(std::int64_t samples) {
-  const auto vectors = load_vectors();
+  const auto vectors = load_head_vectors();
   const auto count = std::min(samples, rows());
   const auto step = rows() / count;
   const QueryRange queries{step - 1, step, count};
@@ -236,10 +237,10 @@ HeadStatistics HeadAttention::statistics(std::int64_t samples) {
   return mean;
 }
 
-double HeadAttention::extend_overview(double seconds) {
-  const auto vectors = load_vectors();
+double HeadAttention::compute_overview_part(double budget_seconds) {
+  const auto vectors = load_head_vectors();
   if (largest_.empty()) {
-    largest_.resize(as_index(cells_per_side(base_level_) * cells_per_side(base_level_)));
+    largest_.resize(as_index(cells_per_side(overview_level_) * cells_per_side(overview_level_)));
     sum_.resize(largest_.size());
   }
   const auto start = Clock::now();
@@ -248,37 +249,38 @@ double HeadAttention::extend_overview(double seconds) {
     const auto first = overview_rows_;
     const auto count = std::min(batch, rows() - first);
     const auto add_block = [&](std::int64_t i, std::span<const float> p, auto range) {
-      const auto cell_row = ((first + i) >> base_level_) * cells_per_side(base_level_);
-      reduce_by_cell(p, range.first, 0, base_level_, [&](std::int64_t cell, const CellSums& sums) {
-        accumulate_in_cell(largest_[as_index(cell_row + cell)], sums.largest, CellValue::largest);
-        accumulate_in_cell(sum_[as_index(cell_row + cell)], sums.sum, CellValue::sum);
+      const auto cell_row = ((first + i) >> overview_level_) * cells_per_side(overview_level_);
+      reduce_by_cell(p, range.first, 0, overview_level_, [&](auto cell, const CellSums& sums) {
+        accumulate_in_cell(largest_[as_index(cell_row + cell)], sums.largest, ReduceOp::largest);
+        accumulate_in_cell(sum_[as_index(cell_row + cell)], sums.sum, ReduceOp::sum);
       });
     };
     visit_rows({first, 1, count}, 0, rows(), add_block);
     overview_rows_ += count;
-    if (seconds_since(start) > seconds) break;
+    if (seconds_since(start) > budget_seconds) break;
   }
   return static_cast<double>(overview_rows_) / static_cast<double>(rows());
 }
 
-Tile HeadAttention::tile(int level, std::int64_t row, std::int64_t column, CellValue value) {
+AttentionTile HeadAttention::tile(int level, std::int64_t row, std::int64_t column,
+                                  ReduceOp value) {
   const auto first_query = (row * kTileCells) << level;
   const auto first_key = (column * kTileCells) << level;
   if (first_query >= rows() || first_key >= rows() || column > row)
     return {std::vector<float>(as_index(kTileCells * kTileCells))};
-  const auto vectors = load_vectors();
-  if (level < base_level_) return compute_tile(level, row, column, value, false);
+  const auto vectors = load_head_vectors();
+  if (level < overview_level_) return compute_tile(level, row, column, value, false);
   const auto end_query = std::min(rows(), first_query + (kTileCells << level));
   if (overview_rows_ < end_query) return compute_tile(level, row, column, value, true);
   return {overview_cells(level, row * kTileCells, column * kTileCells, kTileCells, value)};
 }
 
 std::vector<float> HeadAttention::overview_cells(int level, std::int64_t row, std::int64_t column,
-                                                 std::int64_t side, CellValue value) const {
+                                                 std::int64_t side, ReduceOp value) const {
   std::vector<float> cells(as_index(side * side));
-  const auto shift = level - base_level_;
-  const auto& base = value == CellValue::largest ? largest_ : sum_;
-  const auto base_side = cells_per_side(base_level_);
+  const auto shift = level - overview_level_;
+  const auto& base = value == ReduceOp::largest ? largest_ : sum_;
+  const auto base_side = cells_per_side(overview_level_);
   for (auto i = row << shift; i < std::min(base_side, (row + side) << shift); ++i)
     for (auto j = column << shift; j < std::min(base_side, (column + side) << shift); ++j)
       accumulate_in_cell(cells[as_index(((i >> shift) - row) * side + (j >> shift) - column)],
@@ -286,24 +288,24 @@ std::vector<float> HeadAttention::overview_cells(int level, std::int64_t row, st
   return cells;
 }
 
-Tile HeadAttention::compute_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
-                                 bool preview) {
-  Tile tile{std::vector<float>(as_index(kTileCells * kTileCells)), !preview};
+AttentionTile HeadAttention::compute_tile(int level, std::int64_t row, std::int64_t column,
+                                          ReduceOp value, bool preview) {
+  AttentionTile tile{std::vector<float>(as_index(kTileCells * kTileCells)), !preview};
   const auto first_query = (row * kTileCells) << level;
   const auto first_key = (column * kTileCells) << level;
   const auto width = std::int64_t{1} << level;
-  // A preview uses the middle query of each row of cells in place of all its queries.
+  // A preview evaluates one query per heat map row, the middle one, instead of all its queries.
   const auto first = preview ? std::min(first_query + width / 2, rows() - 1) : first_query;
   const auto step = preview ? width : 1;
   const QueryRange queries{first, step,
                            std::min((kTileCells << level) / step, (rows() - 1 - first) / step + 1)};
-  const float factor = preview && value == CellValue::sum ? static_cast<float>(width) : 1.0f;
+  const float factor = preview && value == ReduceOp::sum ? static_cast<float>(width) : 1.0f;
   visit_rows(queries, first_key, std::min(rows(), first_key + (kTileCells << level)),
              [&](std::int64_t i, std::span<const float> p, auto range) {
                float* cells = tile.cells.data() + (i * step >> level) * kTileCells;
                reduce_by_cell(p, range.first, first_key, level,
                               [&](std::int64_t cell, const CellSums& sums) {
-                                const float x = value == CellValue::sum ? sums.sum : sums.largest;
+                                const float x = value == ReduceOp::sum ? sums.sum : sums.largest;
                                 accumulate_in_cell(cells[cell], factor * x, value);
                               });
              });

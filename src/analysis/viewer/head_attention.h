@@ -21,7 +21,6 @@
 
 namespace qkscope {
 
-// A small cache with least-recently-used (LRU) eviction.
 template <typename Key, typename Value>
 class LruCache {
  public:
@@ -32,9 +31,9 @@ class LruCache {
     entries_.splice(entries_.end(), entries_, found);
     return &entries_.back().second;
   }
-  // Evicts the least recently used values until fewer than `most` remain.
-  void make_room(std::size_t most) {
-    while (!entries_.empty() && entries_.size() >= most) entries_.pop_front();
+  // Evicts the least recently used values until fewer than `size` remain.
+  void evict_until_below(std::size_t size) {
+    while (!entries_.empty() && entries_.size() >= size) entries_.pop_front();
   }
   Value& add(const Key& key, Value value) {
     return entries_.emplace_back(key, std::move(value)).second;
@@ -46,7 +45,7 @@ class LruCache {
 };
 
 // Which queries, keys and residual streams stay in host memory; set before the forward pass.
-struct QueryKeyPlan {
+struct QueryKeyStoragePlan {
   DType dtype = DType::f32;         // type of the stored q and k: the type the pass computes in
   std::int64_t layers = 0;          // layers with attention over the text
   std::int64_t kept_layers = 0;     // layers whose q and k are in memory at a time
@@ -55,18 +54,18 @@ struct QueryKeyPlan {
   std::int64_t residual_bytes = 0;  // residual stream before one layer
   std::int64_t pass_bytes = 0;      // host activations of the pass
 
-  bool recomputes() const { return snapshot_step > 0; }
-  std::int64_t snapshots() const;  // number of residual streams kept
-  std::int64_t bytes() const;      // host memory of the run, activations of the pass included
+  bool recomputes_layers() const { return snapshot_step > 0; }
+  std::int64_t snapshot_count() const;  // number of residual streams kept
+  std::int64_t memory_bytes() const;    // host memory of the run, activations of the pass included
 };
 
 // Plans the use of `memory` bytes: q and k of all layers, or of two layers plus as many residual
 // snapshots as fit. Throws a bad-input error if two layers and one snapshot do not fit.
-QueryKeyPlan plan_query_key_store(const ModelConfig& config, Device device, DType dtype,
-                                  std::int64_t rows, std::int64_t memory);
+QueryKeyStoragePlan plan_query_key_storage(const ModelConfig& config, Device device, DType dtype,
+                                           std::int64_t rows, std::int64_t memory);
 
 // Returns a sentence for the user: what stays in memory, its size, and what is recomputed.
-std::string describe_plan(const QueryKeyPlan& plan);
+std::string describe_storage_plan(const QueryKeyStoragePlan& plan);
 
 // Queries and keys of one layer after RoPE, in the plan's dtype.
 struct LayerVectors {
@@ -86,28 +85,28 @@ class QueryKeyStore {
  public:
   // Runs the forward pass, then releases `model` unless the plan recomputes layers.
   QueryKeyStore(std::shared_ptr<const Model> model, std::span<const std::int32_t> ids,
-                const QueryKeyPlan& plan, bool quiet);
+                const QueryKeyStoragePlan& plan, bool quiet);
 
   const ModelConfig& config() const { return config_; }
   std::int64_t rows() const { return batch_.rows(); }
-  const QueryKeyPlan& plan() const { return plan_; }
+  const QueryKeyStoragePlan& plan() const { return plan_; }
   bool has_layer(std::int64_t layer) const;
   std::span<const float> sinks(std::int64_t layer) const {  // (n_heads) or empty
     return sinks_[static_cast<std::size_t>(layer)];
   }
   // Recomputes the layer if it is not in memory.
-  HeadVectors head(std::int64_t layer, std::int64_t head);
+  HeadVectors head_vectors(std::int64_t layer, std::int64_t head);
 
  private:
   class LayerRecorder;
 
-  std::shared_ptr<const LayerVectors> layer(std::int64_t layer);
-  void run_pass(Observer& observer, std::int64_t first_layer) const;
+  std::shared_ptr<const LayerVectors> layer_vectors(std::int64_t layer);
+  void run_forward_pass(Observer& observer, std::int64_t first_layer) const;
 
   std::shared_ptr<const Model> model_;
   ModelConfig config_;
   Batch batch_;
-  QueryKeyPlan plan_;
+  QueryKeyStoragePlan plan_;
   std::vector<std::vector<float>> sinks_;     // (n_layers) of (n_heads) or empty
   std::map<std::int64_t, Tensor> snapshots_;  // (rows, d_model) by layer
   LruCache<std::int64_t, std::shared_ptr<const LayerVectors>> layers_;
@@ -138,26 +137,26 @@ struct HeadStatistics {
   float values[kCount] = {};
 };
 
-enum class CellValue { largest, sum };
-inline void accumulate_in_cell(float& cell, float value, CellValue kind) {
-  cell = kind == CellValue::largest ? std::max(cell, value) : cell + value;
+enum class ReduceOp { largest, sum };
+inline void accumulate_in_cell(float& cell, float value, ReduceOp kind) {
+  cell = kind == ReduceOp::largest ? std::max(cell, value) : cell + value;
 }
 
 // A square tile of cells. Cell (i, j) covers queries [first_query + i * width, ...) and keys
 // [first_key + j * width, ...), where width = 2^level tokens.
-struct Tile {
+struct AttentionTile {
   std::vector<float> cells;  // (kTileCells, kTileCells); 0 above the diagonal and beyond the text
   bool exact = true;         // false: a preview from one query per row of cells
 };
 inline constexpr std::int64_t kTileCells = 256;
 inline constexpr std::int64_t kOverviewCells = 2048;  // maximum number of cells per side
 
-// Bytes used by one HeadAttention with an overview: packed keys, log-sum-exp and cells.
+// Bytes of a HeadAttention: packed keys, log-sum-exps, and two downsampled attention matrices.
 constexpr std::int64_t head_attention_bytes(std::int64_t rows, std::int64_t d_head) {
   return 4 * (rows * (d_head + 1) + 2 * kOverviewCells * kOverviewCells);
 }
 
-using KeyRange = std::pair<std::int64_t, std::int64_t>;  // [first, second)
+using KeyInterval = std::pair<std::int64_t, std::int64_t>;  // [first, second)
 
 // Attention of one head. Not thread-safe.
 class HeadAttention {
@@ -167,46 +166,47 @@ class HeadAttention {
   AttentionRow row(std::int64_t query);
   HeadStatistics statistics(std::int64_t samples);  // over evenly spaced queries
 
-  // Returns tile (row, column) of a zoom level. Tiles from base_level() on come from the overview
-  // and are previews until extend_overview() is complete; finer tiles are always exact.
-  Tile tile(int level, std::int64_t row, std::int64_t column, CellValue value);
-  // Computes the overview for about `seconds` more. Returns the fraction of the text that is done.
-  double extend_overview(double seconds);
-  int base_level() const { return base_level_; }
+  // Returns tile (row, column) of a zoom level. A tile at overview_level() or above comes from the
+  // overview, or is a preview until its queries are in the overview; finer tiles are always exact.
+  AttentionTile tile(int level, std::int64_t row, std::int64_t column, ReduceOp value);
+  // Adds rows to the overview (downsampled matrix) for `budget_seconds`; returns the fraction done.
+  double compute_overview_part(double budget_seconds);
+  int overview_level() const { return overview_level_; }
   std::int64_t cells_per_side(int level) const { return ((rows() - 1) >> level) + 1; }
-  // Returns (side, side) overview cells starting at cell (row, column); level >= base_level().
+  // Returns (side, side) overview cells starting at cell (row, column); level >= overview_level().
   std::vector<float> overview_cells(int level, std::int64_t row, std::int64_t column,
-                                    std::int64_t side, CellValue value) const;
+                                    std::int64_t side, ReduceOp value) const;
 
  private:
-  // The `count` queries first, first + step, ...
+  // Indices of `count` queries: first, first + step, ...
   struct QueryRange {
     std::int64_t first;
     std::int64_t step;
     std::int64_t count;
-    std::int64_t at(std::int64_t i) const { return first + i * step; }
+    std::int64_t query(std::int64_t i) const { return first + i * step; }
   };
   // Receives a query index, its attention to a range of keys, and the range; must be thread-safe.
-  using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyRange)>;
+  using RowVisitor = std::function<void(std::int64_t, std::span<const float>, KeyInterval)>;
 
   std::int64_t rows() const { return store_.rows(); }
   // Sets q_ and k_ to the head's vectors, which stay valid while the returned object exists.
-  [[nodiscard]] HeadVectors load_vectors();
-  void pack_key_values();
+  [[nodiscard]] HeadVectors load_head_vectors();
+  void pack_keys();
   void compute_scores(const QueryRange& queries, std::int64_t begin, std::int64_t end,
                       float* out) const;
-  // Replaces the scores of a query with its attention to the visible keys in `keys`; returns the
-  // range of these keys. `row` starts at key `origin`, the first visible key unless the log-sum-exp
-  // is known.
-  KeyRange scores_to_attention(std::int64_t query, float* row, std::int64_t origin, KeyRange keys);
+  // Replaces the scores of a query in `row`, which starts at key `origin`, with attention weights.
+  // Returns the range of visible keys in `keys`. If the query has no stored log-sum-exp, `row` must
+  // contain the scores of all visible keys.
+  KeyInterval replace_scores_with_attention(std::int64_t query, float* row, std::int64_t origin,
+                                            KeyInterval keys);
   // Calls `visit` with the attention of each query to keys [begin, end). Computes a row over all
   // keys if the query has no stored log-sum-exp.
   void visit_rows(const QueryRange& queries, std::int64_t begin, std::int64_t end,
                   const RowVisitor& visit);
   void add_frequency_scores(std::int64_t query, AttentionRow& row) const;
   // Computes a tile from q and k; a `preview` uses only one query per row of cells.
-  Tile compute_tile(int level, std::int64_t row, std::int64_t column, CellValue value,
-                    bool preview);
+  AttentionTile compute_tile(int level, std::int64_t row, std::int64_t column, ReduceOp value,
+                             bool preview);
 
   QueryKeyStore& store_;
   std::int64_t layer_;
@@ -220,10 +220,10 @@ class HeadAttention {
   std::span<const float> sink_;     // the learned sink of the head, or empty
   std::vector<float> packed_keys_;  // keys as the right operand of gemm.h
   std::vector<float> log_sum_exp_;  // (rows); NaN: not computed yet
-  int base_level_ = 0;              // the overview has at most kOverviewCells per side
+  int overview_level_ = 0;          // the overview has up to kOverviewCells per side
   std::int64_t query_block_ = 0;    // queries per task: whole rows of cells
-  std::vector<float> largest_;      // (cells, cells) of base_level_
-  std::vector<float> sum_;          // (cells, cells) of base_level_
+  std::vector<float> largest_;      // (cells, cells) of overview_level_
+  std::vector<float> sum_;          // (cells, cells) of overview_level_
   std::int64_t overview_rows_ = 0;  // queries that the overview contains
 };
 

@@ -21,7 +21,7 @@ constexpr std::int64_t kRows = 8192;  // rows per task: 2 MiB of 128 values in 1
 
 // Transposes an activation (rows, heads, d) to (heads, rows, d). `dtype` is the type of the
 // activation, or a 16-bit type to which float32 values are rounded.
-Tensor reorder_heads(ConstTensorView activation, DType dtype) {
+Tensor to_head_major(ConstTensorView activation, DType dtype) {
   const auto rows = activation.dim(0);
   const auto heads = activation.dim(1);
   const auto d = activation.dim(2);
@@ -67,18 +67,18 @@ Tensor head_to_float32(const Tensor& heads, std::int64_t head) {
 
 }  // namespace
 
-std::int64_t QueryKeyPlan::snapshots() const {
+std::int64_t QueryKeyStoragePlan::snapshot_count() const {
   // The first layers are recomputed from the tokens, so layer 0 needs no snapshot.
-  return recomputes() ? (layers - 1) / snapshot_step : 0;
+  return recomputes_layers() ? (layers - 1) / snapshot_step : 0;
 }
 
-std::int64_t QueryKeyPlan::bytes() const {
-  return kept_layers * layer_bytes + snapshots() * residual_bytes + pass_bytes;
+std::int64_t QueryKeyStoragePlan::memory_bytes() const {
+  return kept_layers * layer_bytes + snapshot_count() * residual_bytes + pass_bytes;
 }
 
-QueryKeyPlan plan_query_key_store(const ModelConfig& config, Device device, DType dtype,
-                                  std::int64_t rows, std::int64_t memory) {
-  QueryKeyPlan plan;
+QueryKeyStoragePlan plan_query_key_storage(const ModelConfig& config, Device device, DType dtype,
+                                           std::int64_t rows, std::int64_t memory) {
+  QueryKeyStoragePlan plan;
   plan.dtype = device.kind == Device::Kind::cpu ? DType::f32 : dtype;
   plan.layers = config.n_layers;
   plan.layer_bytes = rows * (config.n_heads + config.n_kv_heads) * config.d_head *
@@ -95,31 +95,31 @@ QueryKeyPlan plan_query_key_store(const ModelConfig& config, Device device, DTyp
                         : staged(std::max(config.n_heads * config.d_head, config.d_model)) +
                               staged(config.n_kv_heads * config.d_head);
   plan.kept_layers = config.n_layers;
-  if (plan.bytes() <= memory) return plan;
+  if (plan.memory_bytes() <= memory) return plan;
   plan.kept_layers = std::min<std::int64_t>(2, config.n_layers);
   for (plan.snapshot_step = 1; plan.snapshot_step < config.n_layers; ++plan.snapshot_step)
-    if (plan.bytes() <= memory) break;
-  if (plan.bytes() > memory)
-    bad_input(
+    if (plan.memory_bytes() <= memory) break;
+  if (plan.memory_bytes() > memory)
+    reject(
         "memory for queries and keys: {} are available, but {} tokens need at least {} (two layers "
         "and the pass); give more with --memory, or a shorter text",
-        format_bytes(memory), rows, format_bytes(plan.bytes()));
-  const auto room = memory - plan.bytes();
+        format_bytes(memory), rows, format_bytes(plan.memory_bytes()));
+  const auto room = memory - plan.memory_bytes();
   plan.kept_layers = std::min(config.n_layers, plan.kept_layers + room / plan.layer_bytes);
   return plan;
 }
 
-std::string describe_plan(const QueryKeyPlan& plan) {
-  const auto total = format_bytes(plan.bytes());
-  if (!plan.recomputes())
+std::string describe_storage_plan(const QueryKeyStoragePlan& plan) {
+  const auto total = format_bytes(plan.memory_bytes());
+  if (!plan.recomputes_layers())
     return fmt::format("keeps q and k of all {} layers in {} ({}): {} with the pass", plan.layers,
                        format_bytes(plan.layers * plan.layer_bytes), dtype_name(plan.dtype), total);
   return fmt::format(
       "q and k of all {} layers need {} and do not fit: keeps {} layers and {} residual streams "
       "({} with the pass), and recomputes the other layers on request, each from at most {} "
       "layer{} before it",
-      plan.layers, format_bytes(plan.layers * plan.layer_bytes), plan.kept_layers, plan.snapshots(),
-      total, plan.snapshot_step - 1, plan.snapshot_step == 2 ? "" : "s");
+      plan.layers, format_bytes(plan.layers * plan.layer_bytes), plan.kept_layers,
+      plan.snapshot_count(), total, plan.snapshot_step - 1, plan.snapshot_step == 2 ? "" : "s");
 }
 
 // Observer that stores q and k of layers [first, end) and the residual snapshots before them.
@@ -147,13 +147,13 @@ class QueryKeyStore::LayerRecorder : public Observer {
 
   void begin_layer(std::int64_t layer) override { progress_.update(layer); }
 
-  void see(HookPoint point, ConstTensorView activation) override {
+  void observe(HookPoint point, ConstTensorView activation) override {
     if (point.stage == Stage::resid_pre) {
       store_.snapshots_.emplace(point.layer, convert_rows_to_float32(activation));
       return;
     }
     (point.stage == Stage::rot_q ? current_.q : current_.k) =
-        reorder_heads(activation, store_.plan_.dtype);
+        to_head_major(activation, store_.plan_.dtype);
     if (point.stage == Stage::rot_q) return;
     store_.layers_.add(point.layer,
                        std::make_shared<LayerVectors>(std::exchange(current_, LayerVectors())));
@@ -171,18 +171,18 @@ class QueryKeyStore::LayerRecorder : public Observer {
 };
 
 QueryKeyStore::QueryKeyStore(std::shared_ptr<const Model> model, std::span<const std::int32_t> ids,
-                             const QueryKeyPlan& plan, bool quiet)
+                             const QueryKeyStoragePlan& plan, bool quiet)
     : model_(std::move(model)), config_(model_->config()), plan_(plan) {
   batch_.add(ids);
   for (const auto& layer : model_->weights().layers) sinks_.push_back(layer.sinks);
   // Keep the last layers: users view them more often, and all layers cost the same to recompute.
   LayerRecorder keeper(*this, config_.n_layers - plan_.kept_layers, config_.n_layers, true, quiet);
-  run_pass(keeper, 0);
+  run_forward_pass(keeper, 0);
   keeper.finish();
-  if (!plan_.recomputes()) model_.reset();
+  if (!plan_.recomputes_layers()) model_.reset();
 }
 
-void QueryKeyStore::run_pass(Observer& observer, std::int64_t first_layer) const {
+void QueryKeyStore::run_forward_pass(Observer& observer, std::int64_t first_layer) const {
   if (first_layer == 0) return model_->run(batch_, observer);
   Batch positions;
   positions.add_positions(rows());
@@ -194,28 +194,28 @@ bool QueryKeyStore::has_layer(std::int64_t layer) const {
   return layer >= 0 && layer < config_.n_layers && config_.layers[as_index(layer)].has_attention();
 }
 
-std::shared_ptr<const LayerVectors> QueryKeyStore::layer(std::int64_t layer) {
+std::shared_ptr<const LayerVectors> QueryKeyStore::layer_vectors(std::int64_t layer) {
   QKSCOPE_ASSERT(has_layer(layer));
   if (const auto* found = layers_.find(layer)) return *found;
-  layers_.make_room(as_index(plan_.kept_layers));
+  layers_.evict_until_below(as_index(plan_.kept_layers));
   LayerRecorder keeper(*this, layer, layer + 1, false, true);
   const auto after = snapshots_.upper_bound(layer);
-  run_pass(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
+  run_forward_pass(keeper, after == snapshots_.begin() ? 0 : std::prev(after)->first);
   return *layers_.find(layer);
 }
 
-HeadVectors QueryKeyStore::head(std::int64_t layer_number, std::int64_t head) {
+HeadVectors QueryKeyStore::head_vectors(std::int64_t layer_number, std::int64_t head) {
   const auto kv_head = head / config_.heads_per_kv_head();
   if (plan_.dtype == DType::f32) {
     const auto size = rows() * config_.d_head;
-    auto vectors = layer(layer_number);
+    auto vectors = layer_vectors(layer_number);
     return {vectors->q.data<float>() + head * size, vectors->k.data<float>() + kv_head * size,
             vectors};
   }
   const auto* found = widened_.find({layer_number, head});
   if (found == nullptr) {
-    const auto vectors = layer(layer_number);
-    widened_.make_room(kWidenedHeads);
+    const auto vectors = layer_vectors(layer_number);
+    widened_.evict_until_below(kWidenedHeads);
     LayerVectors wide{head_to_float32(vectors->q, head), head_to_float32(vectors->k, kv_head)};
     found = &widened_.add({layer_number, head}, std::make_shared<LayerVectors>(std::move(wide)));
   }

@@ -5,7 +5,7 @@
 namespace qkscope {
 
 std::unique_ptr<ViewerServer> start_viewer_server(ViewerSession&, const ViewerServerOptions&) {
-  bad_input(
+  reject(
       "viewer: this program was built without cpp-httplib and cannot serve the page; install "
       "libcpp-httplib-dev and build again, or write the page to a file with --export");
 }

@@ -41,18 +41,17 @@ std::int64_t default_memory_bytes() {
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("MemAvailable:"))
       return std::stoll(line.substr(line.find_first_of("0123456789"))) * 1024 / 4 * 3;
-  failure("/proc/meminfo: found no line MemAvailable; give the memory to use with --memory");
+  throw_failure("/proc/meminfo: found no line MemAvailable; give the memory to use with --memory");
 }
 
 // Returns the text of each token, or "<id>" if there is no tokenizer.
 std::vector<std::string> token_texts(const std::string& folder, std::span<const std::int32_t> ids) {
   if (!has_tokenizer(folder))
-    return project(ids, [](std::int32_t id) { return fmt::format("<{}>", id); });
+    return to_vector(ids, [](std::int32_t id) { return fmt::format("<{}>", id); });
   const auto tokenizer = Tokenizer::load(folder);
-  return project(ids, [&](const std::int32_t& id) { return tokenizer.decode({&id, 1}); });
+  return to_vector(ids, [&](const std::int32_t& id) { return tokenizer.decode({&id, 1}); });
 }
 
-// Concatenates the raw bytes of several arrays.
 template <typename... Values>
 std::string concatenate_bytes(const std::vector<Values>&... arrays) {
   std::string bytes;
@@ -76,12 +75,12 @@ Code encode_log(double value, double lowest, double step) {
 // Exported rows store ln p from -32 to 0 in 16-bit codes, with a relative error of at most 0.025 %.
 constexpr double kRowLowest = -32.0;
 constexpr double kRowStep = 32.0 / 65535.0;
-// Exported overview cells store the logarithm from -16 to 9.5 in 8-bit codes, in steps of 10 %.
+// Exported overview cells store ln of the attention, -16 to 9.5, in 8-bit codes: steps of 10 %.
 constexpr double kCellLowest = -16.0;
 constexpr double kCellStep = 0.1;
 
-Json row_json(const AttentionRow& row) {
-  const auto codes = project(
+Json attention_row_json(const AttentionRow& row) {
+  const auto codes = to_vector(
       row.pattern, [](float p) { return encode_log<std::uint16_t>(p, kRowLowest, kRowStep); });
   std::vector<std::uint32_t> order(row.pattern.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -89,30 +88,30 @@ Json row_json(const AttentionRow& row) {
   std::partial_sort(order.begin(), order.begin() + exact, order.end(),
                     [&](auto a, auto b) { return row.pattern[a] > row.pattern[b]; });
   order.resize(as_index(exact));
-  const auto scores = project(order, [&](std::uint32_t key) { return row.scores[key]; });
-  const auto weights = project(order, [&](std::uint32_t key) { return row.pattern[key]; });
+  const auto scores = to_vector(order, [&](std::uint32_t key) { return row.scores[key]; });
+  const auto weights = to_vector(order, [&](std::uint32_t key) { return row.pattern[key]; });
   return {{"first", row.first_key},
           {"summary", {row.log_sum_exp, row.entropy, row.first_token, row.distance}},
-          {"codes", pack_base64(codes)},
-          {"top", pack_base64(order)},
-          {"top_scores", pack_base64(scores)},
-          {"top_weights", pack_base64(weights)},
-          {"attended", pack_base64(row.attended_by_frequency)},
-          {"mean", pack_base64(row.mean_by_frequency)}};
+          {"codes", encode_base64(codes)},
+          {"top", encode_base64(order)},
+          {"top_scores", encode_base64(scores)},
+          {"top_weights", encode_base64(weights)},
+          {"attended", encode_base64(row.attended_by_frequency)},
+          {"mean", encode_base64(row.mean_by_frequency)}};
 }
 
 // Encodes a downsampled attention matrix with at most `most` cells per side as base64.
-Json overview_json(const HeadAttention& attention, CellValue value, std::int64_t most) {
-  int level = attention.base_level();
+Json overview_json(const HeadAttention& attention, ReduceOp value, std::int64_t most) {
+  int level = attention.overview_level();
   while (attention.cells_per_side(level) > most) ++level;
   const auto side = attention.cells_per_side(level);
   std::vector<std::uint8_t> codes;
   for (const float x : attention.overview_cells(level, 0, 0, side, value))
     codes.push_back(encode_log<std::uint8_t>(x, kCellLowest, kCellStep));
-  return {{"level", level}, {"side", side}, {"codes", pack_base64(codes)}};
+  return {{"level", level}, {"side", side}, {"codes", encode_base64(codes)}};
 }
 
-// Returns at most `most` evenly spaced elements of `queries`; keeps `shown` if it is one of them.
+// Returns at most `most` evenly spaced elements of `queries`; includes `shown` if `queries` does.
 std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>& queries,
                                                 std::int64_t most, std::int64_t shown) {
   const auto count = std::ssize(queries);
@@ -127,45 +126,44 @@ std::vector<std::int64_t> evenly_spaced_queries(const std::vector<std::int64_t>&
 class PageExport {
  public:
   PageExport(ViewerSession& session, const ViewerExportOptions& options)
-      : session_(session), options_(options), data_(session.info()) {
-    for (std::size_t run = 0; run < session.runs(); ++run)
+      : session_(session), options_(options), data_(session.session_info_json()) {
+    for (std::size_t run = 0; run < session.run_count(); ++run)
       for (const auto& [layer, head] : session.options().heads)
         heads_.push_back({run, layer, head});
   }
 
-  std::string page() {
+  std::string build_page() {
     add_statistics();
     check_page_size("the text");
     add_overviews();
     add_rows();
-    return page_so_far();
+    return render_page();
   }
 
  private:
-  std::string page_so_far() const {
+  std::string render_page() const {
     return fill_placeholders(embedded::viewer_export_html, {{"style", embedded::viewer_css},
                                                             {"body", embedded::viewer_body},
                                                             {"data", escape_for_script(data_)},
                                                             {"script", embedded::viewer_script}});
   }
 
-  std::int64_t page_bytes() const { return std::ssize(page_so_far()); }
+  std::int64_t page_bytes() const { return std::ssize(render_page()); }
 
   void check_page_size(const char* what) const {
     if (page_bytes() > options_.budget)
-      bad_input("--budget {}: {} alone needs {}; give a larger budget or a shorter text",
-                format_bytes(as_index(options_.budget)), what,
-                format_bytes(as_index(page_bytes())));
+      reject("--budget {}: {} alone needs {}; give a larger budget or a shorter text",
+             format_bytes(as_index(options_.budget)), what, format_bytes(as_index(page_bytes())));
   }
 
   void add_statistics() {
     Json runs = Json::array();
-    for (std::size_t run = 0; run < session_.runs(); ++run) {
+    for (std::size_t run = 0; run < session_.run_count(); ++run) {
       Json layers = Json::array();
       for (std::size_t layer = 0; layer < data_["layers"].size(); ++layer) {
         layers.push_back(nullptr);
         if (!data_["layers"][layer]["attends"].get<bool>()) continue;
-        const auto bytes = session_.statistics_bytes(run, static_cast<std::int64_t>(layer));
+        const auto bytes = session_.serialize_statistics(run, static_cast<std::int64_t>(layer));
         layers.back() = encode_base64(std::as_bytes(std::span<const char>(bytes)));
       }
       runs.push_back(std::move(layers));
@@ -180,19 +178,19 @@ class PageExport {
     while (most > kTileCells / 4 && 4.0 / 3.0 * static_cast<double>(most * most) > room) most /= 2;
     Json overviews = Json::array();
     for (const auto& head : heads_) {
-      auto& attention = session_.attention(head);
-      while (attention.extend_overview(1.0) < 1.0) {
+      auto& attention = session_.head_attention(head);
+      while (attention.compute_overview_part(1.0) < 1.0) {
       }
       overviews.push_back(Json(head));
-      overviews.back()["largest"] = overview_json(attention, CellValue::largest, most);
-      overviews.back()["sum"] = overview_json(attention, CellValue::sum, most);
+      overviews.back()["largest"] = overview_json(attention, ReduceOp::largest, most);
+      overviews.back()["sum"] = overview_json(attention, ReduceOp::sum, most);
     }
     data_["stored"]["overviews"] = std::move(overviews);
     check_page_size("the text with the smallest matrix");
   }
 
   void add_rows() {
-    const auto rows = session_.rows();
+    const auto rows = session_.token_count();
     const auto shown = session_.options().query;
     auto wanted = options_.queries;
     if (wanted.empty()) {
@@ -201,7 +199,8 @@ class PageExport {
       wanted = evenly_spaced_queries(wanted, kMostQueries, shown);
     }
     // The last query sees the most keys, so the size of its row is an upper bound for every row.
-    const auto row_bytes = std::ssize(row_json(session_.row(heads_[0], rows - 1)).dump()) + 64;
+    const auto row_bytes =
+        std::ssize(attention_row_json(session_.attention_row(heads_[0], rows - 1)).dump()) + 64;
     const auto most = (options_.budget - page_bytes()) / (row_bytes * std::ssize(heads_));
     if (most < 1) check_page_size("the text with one row of each head");
     const auto queries = evenly_spaced_queries(wanted, std::max<std::int64_t>(1, most), shown);
@@ -209,7 +208,7 @@ class PageExport {
     for (const auto& head : heads_) {
       Json by_query = Json::object();
       for (const auto query : queries)
-        by_query[std::to_string(query)] = row_json(session_.row(head, query));
+        by_query[std::to_string(query)] = attention_row_json(session_.attention_row(head, query));
       stored.push_back(Json(head));
       stored.back()["rows"] = std::move(by_query);
     }
@@ -218,7 +217,7 @@ class PageExport {
     Json attributions = Json::array();
     for (const auto& [layer, head] : session_.options().heads)
       for (const auto query : queries)
-        if (auto found = session_.attribution(layer, head, query); !found.empty())
+        if (auto found = session_.attributions_json(layer, head, query); !found.empty())
           attributions.push_back(
               {{"layer", layer}, {"head", head}, {"query", query}, {"rows", found}});
     data_["stored"]["attributions"] = std::move(attributions);
@@ -233,10 +232,10 @@ class PageExport {
 }  // namespace
 
 ViewerSession::ViewerSession(ViewerOptions options) : options_(std::move(options)) {
-  if (options_.ids.empty()) bad_input("viewer: the text has no tokens");
-  if (options_.query >= rows())
-    bad_input("query {}: the text has positions 0 to {}", options_.query, rows() - 1);
-  if (options_.query < 0) options_.query = rows() - 1;
+  if (options_.ids.empty()) reject("viewer: the text has no tokens");
+  if (options_.query >= token_count())
+    reject("query {}: the text has positions 0 to {}", options_.query, token_count() - 1);
+  if (options_.query < 0) options_.query = token_count() - 1;
   if (options_.heads.empty()) options_.heads.push_back({});
   run_memory_ =
       (options_.memory > 0 ? options_.memory : default_memory_bytes()) / std::max(1, options_.runs);
@@ -265,12 +264,12 @@ void ViewerSession::read_results() {
 
 void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model> model) {
   const auto& config = model->config();
-  require_equal_heads(config, "viewer");
+  require_uniform_head_shapes(config, "viewer");
   if (runs_.empty()) {
     for (const auto& [layer, head] : options_.heads)
       if (layer < 0 || layer >= config.n_layers || head < 0 || head >= config.n_heads)
-        bad_input("heads {}.{}: the model has layers 0 to {} and heads 0 to {}", layer, head,
-                  config.n_layers - 1, config.n_heads - 1);
+        reject("heads {}.{}: the model has layers 0 to {} and heads 0 to {}", layer, head,
+               config.n_layers - 1, config.n_heads - 1);
     texts_ = token_texts(model->folder(), options_.ids);
   } else {
     const auto shape = [](const ModelConfig& of) {
@@ -278,26 +277,27 @@ void ViewerSession::add_run(const std::string& name, std::shared_ptr<const Model
                          of.n_heads, of.n_kv_heads, of.d_head);
     };
     if (const auto first = shape(runs_.front().store->config()); first != shape(config))
-      bad_input("{}: has {}, expected the shape of the first checkpoint: {}", name, shape(config),
-                first);
+      reject("{}: has {}, expected the shape of the first checkpoint: {}", name, shape(config),
+             first);
   }
-  const auto cache = static_cast<std::int64_t>(kCachedHeads) *
-                     head_attention_bytes(rows(), config.d_head) / std::max(1, options_.runs);
-  const auto plan =
-      plan_query_key_store(config, model->device(), model->dtype(), rows(), run_memory_ - cache);
-  if (options_.on_plan) options_.on_plan(fmt::format("{}: {}", name, describe_plan(plan)));
+  const auto cache = std::int64_t{kCachedHeads} *
+                     head_attention_bytes(token_count(), config.d_head) /
+                     std::max(1, options_.runs);
+  const auto plan = plan_query_key_storage(config, model->device(), model->dtype(), token_count(),
+                                           run_memory_ - cache);
+  if (options_.on_plan) options_.on_plan(fmt::format("{}: {}", name, describe_storage_plan(plan)));
   runs_.push_back({display_label(name), std::make_unique<QueryKeyStore>(
                                             std::move(model), options_.ids, plan, options_.quiet)});
 }
 
 QueryKeyStore& ViewerSession::query_key_store(const HeadOfRun& head) {
   if (head.run >= runs_.size())
-    bad_input("run {}: there are runs 0 to {}", head.run, runs_.size() - 1);
+    reject("run {}: there are runs 0 to {}", head.run, runs_.size() - 1);
   auto& store = *runs_[head.run].store;
   if (!store.has_layer(head.layer))
-    bad_input("layer {}: no such layer with attention over the text", head.layer);
+    reject("layer {}: no such layer with attention over the text", head.layer);
   if (head.head < 0 || head.head >= store.config().n_heads)
-    bad_input("head {}: layers have heads 0 to {}", head.head, store.config().n_heads - 1);
+    reject("head {}: layers have heads 0 to {}", head.head, store.config().n_heads - 1);
   return store;
 }
 
@@ -308,7 +308,7 @@ Json ViewerSession::layers_json() const {
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
     Json wavelengths = Json::array();  // in tokens
     if (const auto* rope = config.rope(layer))
-      for (const float inverse : rope_frequencies(*rope, rows()).inverse)
+      for (const float inverse : rope_frequencies(*rope, token_count()).inverse)
         wavelengths.push_back(2.0 * std::numbers::pi / inverse);
     const auto window = static_cast<std::int32_t>(config.layers[as_index(layer)].window);
     const bool recurrent = !config.layers[as_index(layer)].attends();
@@ -321,7 +321,7 @@ Json ViewerSession::layers_json() const {
   return layers;
 }
 
-Json ViewerSession::info() const {
+Json ViewerSession::session_info_json() const {
   const auto& config = runs_.front().store->config();
   Json heads = Json::array();
   for (const auto& [layer, head] : options_.heads) heads.push_back({layer, head});
@@ -330,29 +330,29 @@ Json ViewerSession::info() const {
     captured.push_back({{"layer", head.layer}, {"head", head.head}, {"positions", positions}});
   return {{"version", version_string()},
           {"title", options_.title},
-          {"runs", project(runs_, &Run::name)},
+          {"runs", to_vector(runs_, &ViewerRun::name)},
           {"layers", layers_json()},
           {"heads", config.n_heads},
           {"key_heads", config.n_kv_heads},
           {"tokens", texts_},
           {"tile", kTileCells},
           {"statistics", HeadStatistics::kNames},
-          {"statistics_queries", std::min(kStatisticsQueries, rows())},
+          {"statistics_queries", std::min(kStatisticsQueries, token_count())},
           {"columns", columns_},
           {"captured", captured},
           {"attribution", attribution_.rows() > 0},
           {"start", {{"heads", heads}, {"query", options_.query}}}};
 }
 
-AttentionRow ViewerSession::row(const HeadOfRun& head, std::int64_t query) {
+AttentionRow ViewerSession::attention_row(const HeadOfRun& head, std::int64_t query) {
   auto& queries_and_keys = query_key_store(head);
-  if (query < 0 || query >= rows())
-    bad_input("query {}: the text has positions 0 to {}", query, rows() - 1);
+  if (query < 0 || query >= token_count())
+    reject("query {}: the text has positions 0 to {}", query, token_count() - 1);
   return HeadAttention(queries_and_keys, head.layer, head.head).row(query);
 }
 
-std::string ViewerSession::row_bytes(const HeadOfRun& head, std::int64_t query) {
-  const auto found = row(head, query);
+std::string ViewerSession::serialize_row(const HeadOfRun& head, std::int64_t query) {
+  const auto found = attention_row(head, query);
   const std::vector<double> numbers = {static_cast<double>(found.first_key),
                                        static_cast<double>(found.pattern.size()),
                                        found.log_sum_exp,
@@ -365,7 +365,7 @@ std::string ViewerSession::row_bytes(const HeadOfRun& head, std::int64_t query) 
                            found.mean_by_frequency);
 }
 
-std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer) {
+std::string ViewerSession::serialize_statistics(std::size_t run, std::int64_t layer) {
   auto& queries_and_keys = query_key_store({run, layer, 0});
   std::vector<float> values;
   for (std::int64_t head = 0; head < queries_and_keys.config().n_heads; ++head) {
@@ -375,22 +375,23 @@ std::string ViewerSession::statistics_bytes(std::size_t run, std::int64_t layer)
   return concatenate_bytes(values);
 }
 
-HeadAttention& ViewerSession::attention(const HeadOfRun& head) {
+HeadAttention& ViewerSession::head_attention(const HeadOfRun& head) {
   auto& queries_and_keys = query_key_store(head);
   if (auto* found = cache_.find(head)) return *found;
-  cache_.make_room(kCachedHeads);
+  cache_.evict_until_below(kCachedHeads);
   return cache_.add(head, HeadAttention(queries_and_keys, head.layer, head.head));
 }
 
-std::string ViewerSession::tile_bytes(const HeadOfRun& head, int level, std::int64_t row,
-                                      std::int64_t column, CellValue value) {
-  if (level < 0 || level > 40 || row < 0 || column < 0 || row > rows() || column > rows())
-    bad_input("tile {}/{}/{}: outside the matrix", level, row, column);
-  const auto tile = attention(head).tile(level, row, column, value);
+std::string ViewerSession::serialize_tile(const HeadOfRun& head, int level, std::int64_t row,
+                                          std::int64_t column, ReduceOp value) {
+  if (level < 0 || level > 40 || std::min(row, column) < 0 || std::max(row, column) > token_count())
+    reject("tile {}/{}/{}: outside the matrix", level, row, column);
+  const auto tile = head_attention(head).tile(level, row, column, value);
   return concatenate_bytes(std::vector<float>{tile.exact ? 1.0f : 0.0f}, tile.cells);
 }
 
-Json ViewerSession::attribution(std::int64_t layer, std::int64_t head, std::int64_t query) const {
+Json ViewerSession::attributions_json(std::int64_t layer, std::int64_t head,
+                                      std::int64_t query) const {
   Json rows = Json::array();
   if (attribution_.rows() == 0) return rows;
   const auto& columns = attribution_.columns();  // in the order of read_results()
@@ -431,12 +432,12 @@ void Viewer::stop() {
 }
 
 std::string Viewer::export_page(const ViewerExportOptions& options) {
-  return translate_exceptions([&] { return PageExport(*state_, options).page(); });
+  return translate_exceptions([&] { return PageExport(*state_, options).build_page(); });
 }
 
 std::uint64_t Viewer::write_page(const std::string& path, const ViewerExportOptions& options) {
   return translate_exceptions([&] {
-    const auto page = PageExport(*state_, options).page();
+    const auto page = PageExport(*state_, options).build_page();
     write_file(path, page);
     return std::uint64_t{page.size()};
   });

@@ -27,7 +27,7 @@ HWY_INLINE BitVector scale_float_bits(BitVector magnitude, float factor) {
   return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));
 }
 
-HWY_INLINE BitVector fp16_bits(BitVector code) {
+HWY_INLINE BitVector float_bits_from_fp16(BitVector code) {
   const Bits d;
   const auto sign = hn::ShiftLeft<16>(hn::And(code, hn::Set(d, 0x8000u)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(code, hn::Set(d, 0x7fffu)));
@@ -38,7 +38,7 @@ HWY_INLINE BitVector fp16_bits(BitVector code) {
   return hn::Or(value, sign);
 }
 
-HWY_INLINE BitVector e4m3_bits(BitVector code) {
+HWY_INLINE BitVector float_bits_from_e4m3(BitVector code) {
   const Bits d;
   const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(d, 0x80u)));
   const auto magnitude = hn::And(code, hn::Set(d, 0x7fu));
@@ -76,10 +76,10 @@ void to_float32_kernel(const std::byte* source, DType dtype, std::size_t count, 
                            [](BitVector code) HWY_ATTR { return hn::ShiftLeft<16>(code); });
   else if (dtype == DType::f16)
     convert_codes_to_float(codes, count, out,
-                           [](BitVector code) HWY_ATTR { return fp16_bits(code); });
+                           [](BitVector code) HWY_ATTR { return float_bits_from_fp16(code); });
   else
     convert_codes_to_float(reinterpret_cast<const std::uint8_t*>(source), count, out,
-                           [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
+                           [](BitVector code) HWY_ATTR { return float_bits_from_e4m3(code); });
 }
 
 }  // namespace qkscope::HWY_NAMESPACE
@@ -120,7 +120,7 @@ float to_float(Fp8E4m3 value) {
   const std::uint32_t magnitude = value.bits & 0x7fu;
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x80u) << 24;
   if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);  // NaN
-  // The FP8 E4M3 bits shifted left by 20, read as float32, are the value times 2^-120.
+  // E4M3 bits without the sign, shifted left by 20 and read as float32: the magnitude times 2^-120.
   const float scaled = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
@@ -145,8 +145,8 @@ void convert_to_float32(ConstTensorView source, std::span<float> destination) {
       return;
     }
     default:
-      failure("cannot widen {} to float32: only floating types can be widened",
-              dtype_name(source.dtype()));
+      throw_failure("cannot widen {} to float32: only floating types can be widened",
+                    dtype_name(source.dtype()));
   }
 }
 

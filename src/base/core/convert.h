@@ -20,7 +20,7 @@ std::string_view torch_storage_name(DType dtype);
 std::optional<DType> dtype_from_torch_storage(std::string_view name);
 
 // Parses float16, fp16, bfloat16, bf16, float32 or fp32. Returns nullopt for any other name.
-std::optional<DType> compute_dtype_from_name(std::string_view name);
+std::optional<DType> find_compute_dtype(std::string_view name);
 
 inline float to_float(Bf16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
@@ -37,7 +37,7 @@ float to_float(Fp16 value);
 Fp16 to_fp16(float value);      // round to nearest, ties to even
 float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
 
-// Converts a contiguous floating-point tensor to float32; `destination` has as many elements.
+// Converts a contiguous floating-point tensor to float32. `destination` must have the same size.
 void convert_to_float32(ConstTensorView source, std::span<float> destination);
 
 }  // namespace qkscope

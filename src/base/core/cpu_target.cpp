@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-std::atomic<std::int64_t> in_use{0};  // Highway's bit of the target; 0 before the choice
+std::atomic<std::int64_t> in_use{0};  // bit flag of the selected target; 0: none yet
 
 const char* cpu_target_name(std::int64_t target) {
   constexpr std::pair<std::int64_t, const char*> kNames[] = {
@@ -31,8 +31,9 @@ std::vector<std::int64_t> available_cpu_targets() {
   std::vector<std::int64_t> targets;
   for (auto left = supported; left != 0; left &= left - 1) targets.push_back(left & -left);
   if (targets.empty())
-    failure("this CPU lacks what the kernels need at least ({}): qkscope cannot compute on it",
-            cpu_target_name(HWY_STATIC_TARGET));
+    throw_failure(
+        "this CPU lacks what the kernels need at least ({}): qkscope cannot compute on it",
+        cpu_target_name(HWY_STATIC_TARGET));
   return targets;
 }
 
@@ -47,8 +48,8 @@ void use_cpu_target(std::int64_t target) {
 std::int64_t find_cpu_target(std::string_view name, std::string_view asked_by) {
   for (const auto target : available_cpu_targets())
     if (name == cpu_target_name(target)) return target;
-  bad_input("{}: '{}' is not a target of this build and machine; expected one of: {}", asked_by,
-            name, fmt::join(cpu_targets(), ", "));
+  reject("{}: '{}' is not a target of this build and machine; expected one of: {}", asked_by, name,
+         fmt::join(cpu_targets(), ", "));
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ void initialize_cpu_target() {
   const bool forced = asked != nullptr && *asked != '\0';
   use_cpu_target(forced ? find_cpu_target(asked, "QKSCOPE_CPU") : available_cpu_targets().front());
   log::debug("CPU target {} (of {})", cpu_target_name(in_use), fmt::join(cpu_targets(), ", "));
-  if (!has_fused_multiply_add(cpu_target_name(in_use)))
+  if (!cpu_target_has_fma(cpu_target_name(in_use)))
     log::warn(
         "{} ({}): results differ in the last bits from those of machines with fused multiply-adds",
         forced ? "QKSCOPE_CPU asks for a target without fused multiply-adds"
@@ -90,7 +91,7 @@ void force_cpu_target(std::string_view name) {
   use_cpu_target(find_cpu_target(name, "force_cpu_target"));
 }
 
-bool has_fused_multiply_add(std::string_view name) {
+bool cpu_target_has_fma(std::string_view name) {
   return name == "avx512" || name == "avx2" || name == "neon";
 }
 

@@ -23,7 +23,7 @@ void initialize_cpu_target();
 void force_cpu_target(std::string_view name);
 
 // Returns whether a SIMD target has FMA. Results are byte-identical across all targets with FMA.
-bool has_fused_multiply_add(std::string_view name);
+bool cpu_target_has_fma(std::string_view name);
 
 namespace detail {
 extern std::atomic<bool> cpu_target_is_chosen;
@@ -39,11 +39,11 @@ inline void initialize_cpu_target_once() {
 
 // Defines the function `name`, which calls `name`_kernel of the selected target. `parameters` and
 // `arguments` are parenthesised lists.
-#define QKSCOPE_EXPORT_KERNEL(Result, name, parameters, arguments) \
-  HWY_EXPORT(name##_kernel);                                       \
-  Result name parameters {                                         \
-    return QKSCOPE_DISPATCH(name##_kernel) arguments;              \
-  }                                                                \
+#define QKSCOPE_EXPORT_KERNEL(Result, name, parameters, arguments)                             \
+  HWY_EXPORT(name##_kernel);                                                                   \
+  Result name parameters {                                                                     \
+    return QKSCOPE_DISPATCH(name##_kernel) arguments; /* NOLINT(bugprone-macro-parentheses) */ \
+  }                                                                                            \
   static_assert(true)
 
 // Function multiversioning for plain loops: AVX-512, AVX2 and baseline x86-64, with bit-identical

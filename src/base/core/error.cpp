@@ -17,14 +17,14 @@ ErrorKind error_kind_from_errno(int error) {
   return by_user ? ErrorKind::bad_input : ErrorKind::failure;
 }
 
-void system_error(const std::string& operation, const std::string& path, int error) {
+void throw_system_error(const std::string& operation, const std::string& path, int error) {
   throw Error(error_kind_from_errno(error),
               fmt::format("{}: cannot {}: {}", path, operation, std::strerror(error)));
 }
 
 void assertion_failed(const char* condition, const char* file, int line) {
   const auto name = std::filesystem::path(file).filename().string();
-  failure("internal error: {} is false at {}:{}; please report this", condition, name, line);
+  throw_failure("internal error: {} is false at {}:{}; please report this", condition, name, line);
 }
 
 void rethrow_as_error() {
@@ -33,15 +33,15 @@ void rethrow_as_error() {
   } catch (const Error&) {
     throw;
   } catch (const std::filesystem::filesystem_error& error) {
-    system_error("use it", error.path1().string(), error.code().value());
+    throw_system_error("use it", error.path1().string(), error.code().value());
   } catch (const std::system_error& error) {
-    failure("the system refused: {}", error.what());
+    throw_failure("the system refused: {}", error.what());
   } catch (const std::bad_alloc&) {
-    failure("out of memory");
+    throw_failure("out of memory");
   } catch (const std::exception& error) {
-    failure("internal error: {}; please report this", error.what());
+    throw_failure("internal error: {}; please report this", error.what());
   } catch (...) {
-    failure("internal error: an exception of no known type; please report this");
+    throw_failure("internal error: an exception of no known type; please report this");
   }
 }
 

@@ -11,22 +11,25 @@
 
 namespace qkscope {
 
+// Throws an Error of kind bad_input: a file, option or argument of the user is wrong.
 template <typename... Args>
-[[noreturn]] void bad_input(fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorKind::bad_input, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// Throws an Error of kind failure: the system, a server or the code is at fault, not the input.
 template <typename... Args>
-[[noreturn]] void failure(fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void throw_failure(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorKind::failure, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Returns bad_input for an errno that a wrong path or missing permission causes (ENOENT, EACCES
-// ...) and failure for every other errno: the same command may succeed later.
+// Returns ErrorKind::bad_input for an errno that a wrong path or missing permission causes (ENOENT,
+// EACCES ...) and ErrorKind::failure for every other errno: the same command may succeed later.
 ErrorKind error_kind_from_errno(int error);
 
 // Throws an Error for a system call on `path` that failed with the errno `error`.
-[[noreturn]] void system_error(const std::string& operation, const std::string& path, int error);
+[[noreturn]] void throw_system_error(const std::string& operation, const std::string& path,
+                                     int error);
 
 // Assertion for internal errors (bugs) only, never for conditions that a user can cause.
 #define QKSCOPE_ASSERT(condition)                                                  \
@@ -51,7 +54,7 @@ decltype(auto) translate_exceptions(Body&& body) {
 // Returns action(), or `otherwise` if action() throws a bad-input error. Rethrows all other errors:
 // they do not say whether the input is valid, and ignoring them would change results.
 template <typename Action, typename Value>
-Value fallback_on_bad_input(const Action& action, Value otherwise) {
+Value value_or_on_bad_input(const Action& action, Value otherwise) {
   try {
     return action();
   } catch (const Error& error) {

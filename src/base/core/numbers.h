@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -18,7 +19,7 @@ inline bool all_nan(std::span<const double> values) {
   return std::ranges::all_of(values, [](double value) { return std::isnan(value); });
 }
 
-// NaN and infinity have the largest exponent, so the maximum of the bit patterns reveals them.
+// NaN and infinity have the largest exponent: the maximum of the magnitude bits reveals them.
 inline bool all_finite(std::span<const float> values) {
   std::uint32_t largest = 0;
   for (const float value : values)
@@ -30,7 +31,7 @@ constexpr std::size_t as_index(std::int64_t number) {
   return static_cast<std::size_t>(number);
 }
 
-constexpr double to_double(std::int64_t number) {
+constexpr double to_double(std::integral auto number) {
   return static_cast<double>(number);
 }
 

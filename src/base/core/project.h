@@ -1,5 +1,5 @@
-// project() and collect_map_keys() copy one member of every element. They replace std::views,
-// because clang 14, which builds the fuzzers, cannot compile the std::views of libstdc++ 12.
+// Replacements for std::views::transform and std::views::keys, and map lookups. clang 14, which
+// builds the fuzzers, cannot compile the std::views of libstdc++ 12.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,16 @@ namespace qkscope {
 
 // Returns a vector with projection(element) for every element of a range.
 template <typename Range, typename Projection>
-auto project(const Range& range, Projection projection) {
+auto to_vector(Range&& range, Projection projection) {
   std::vector<std::decay_t<decltype(std::invoke(projection, *std::begin(range)))>> values;
-  for (const auto& element : range) values.push_back(std::invoke(projection, element));
+  if constexpr (requires { std::size(range); }) values.reserve(std::size(range));
+  for (auto&& element : range) values.push_back(std::invoke(projection, element));
   return values;
 }
 
 template <typename Map>
 std::vector<std::string> collect_map_keys(const Map& map) {
-  return project(map, [](const auto& entry) { return entry.first; });
+  return to_vector(map, [](const auto& entry) { return entry.first; });
 }
 
 // Returns a pointer to the value of a key, or nullptr if the key is missing.
@@ -32,8 +33,8 @@ auto find_in_map(const Map& map, const typename Map::key_type& key) {
 
 // Returns the value of a key, or `otherwise` if the key is missing.
 template <typename Map>
-typename Map::mapped_type value_or(const Map& map, const typename Map::key_type& key,
-                                   typename Map::mapped_type otherwise) {
+typename Map::mapped_type map_value_or(const Map& map, const typename Map::key_type& key,
+                                       typename Map::mapped_type otherwise) {
   const auto found = map.find(key);
   return found == map.end() ? otherwise : found->second;
 }

@@ -76,7 +76,7 @@ std::optional<DType> dtype_from_torch_storage(std::string_view name) {
   return find_dtype(&DTypeInfo::torch_storage, name);
 }
 
-std::optional<DType> compute_dtype_from_name(std::string_view name) {
+std::optional<DType> find_compute_dtype(std::string_view name) {
   if (name == "float32" || name == "fp32") return DType::f32;
   if (name == "float16" || name == "fp16") return DType::f16;
   if (name == "bfloat16" || name == "bf16") return DType::bf16;
@@ -84,8 +84,8 @@ std::optional<DType> compute_dtype_from_name(std::string_view name) {
 }
 
 DType parse_compute_dtype(std::string_view name, std::string_view what) {
-  const auto dtype = compute_dtype_from_name(name);
-  if (!dtype) bad_input("{}: found '{}', expected float32, float16 or bfloat16", what, name);
+  const auto dtype = find_compute_dtype(name);
+  if (!dtype) reject("{}: found '{}', expected float32, float16 or bfloat16", what, name);
   return *dtype;
 }
 
@@ -123,16 +123,18 @@ std::string Shape::to_string() const {
 }
 
 void detail::throw_bad_element_type(DType found, DType asked) {
-  failure("tensor: its elements are {}, asked for as {}", dtype_name(found), dtype_name(asked));
+  throw_failure("tensor: its elements are {}, asked for as {}", dtype_name(found),
+                dtype_name(asked));
 }
 
 void detail::throw_bad_row_range(std::int64_t begin, std::int64_t end, const Shape& shape) {
-  failure("tensor of shape {}: there are no rows [{}, {})", shape.to_string(), begin, end);
+  throw_failure("tensor of shape {}: there are no rows [{}, {})", shape.to_string(), begin, end);
 }
 
 void detail::throw_bad_reshape(const Shape& found, const Shape& asked) {
-  failure("tensor of shape {}: cannot be seen as {}; expected as many elements, lying densely",
-          found.to_string(), asked.to_string());
+  throw_failure(
+      "tensor of shape {}: cannot be seen as {}; expected as many elements, lying densely",
+      found.to_string(), asked.to_string());
 }
 
 Tensor::Tensor(const Shape& shape, DType dtype) : dtype_(dtype), shape_(shape) {
@@ -141,8 +143,8 @@ Tensor::Tensor(const Shape& shape, DType dtype) : dtype_(dtype), shape_(shape) {
   bytes_.reset(static_cast<std::byte*>(
       ::operator new[](std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow)));
   if (bytes_ == nullptr)
-    failure("out of memory: a {} tensor of shape {} needs {:.2f} GiB", dtype_name(dtype),
-            shape.to_string(), static_cast<double>(bytes) / (1u << 30));
+    throw_failure("out of memory: a {} tensor of shape {} needs {:.2f} GiB", dtype_name(dtype),
+                  shape.to_string(), static_cast<double>(bytes) / (1u << 30));
 }
 
 void Tensor::Free::operator()(std::byte* bytes) const {

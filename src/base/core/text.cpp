@@ -30,9 +30,8 @@ Utf8CharacterCheck validate_first_utf8_character(std::string_view text) {
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (text.size() < 2 || byte(1) < low || byte(1) > high) return {1, false};
-  for (std::uint32_t i = 2; i < size; ++i) {
+  for (std::uint32_t i = 2; i < size; ++i)
     if (text.size() <= i || !utf8::is_continuation_byte(text[i])) return {i, false};
-  }
   return {size, true};
 }
 
@@ -78,7 +77,7 @@ bool is_bidi_control(char32_t code) {
 
 // Moves the first character from `text` to the end of `result`, escaped if it is not printable.
 // With `plain`, control characters stay unescaped.
-void append_escaped(std::string& result, std::string_view& text, bool plain) {
+void escape_next_character(std::string& result, std::string_view& text, bool plain) {
   const auto size = std::min<std::size_t>(utf8::character_size(text.front()), text.size());
   if (find_invalid_utf8(text.substr(0, size)) != std::string_view::npos) {
     result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
@@ -112,11 +111,10 @@ std::string replace_invalid_utf8(std::string_view text) {
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const auto next = validate_first_utf8_character(text.substr(at));
-    if (next.valid) {
+    if (next.valid)
       out.append(text.substr(at, next.size));
-    } else {
+    else
       utf8::append_code_point(out, 0xFFFD);
-    }
     at += next.size;
   }
   return out;
@@ -170,7 +168,7 @@ std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const bool plain = text.front() == '\n' || text.front() == '\t';
-    append_escaped(result, text, plain);
+    escape_next_character(result, text, plain);
   }
   return result;
 }
@@ -181,7 +179,7 @@ std::string quote_text(std::string_view text) {
   std::string result = "\"";
   for (auto rest = text.substr(0, kLongest); !rest.empty();) {
     if (rest.front() == '"' || rest.front() == '\\') result += '\\';
-    append_escaped(result, rest, false);
+    escape_next_character(result, rest, false);
   }
   return result + (cut ? "...\"" : "\"");
 }
@@ -224,7 +222,7 @@ std::string format_count(std::uint64_t count) {
 
 std::int64_t parse_integer(std::string_view text, std::string_view what) {
   const auto value = parse_number<std::int64_t>(text);
-  if (!value) bad_input("{}: found '{}', expected an integer", what, text);
+  if (!value) reject("{}: found '{}', expected an integer", what, text);
   return *value;
 }
 
@@ -237,7 +235,7 @@ std::int64_t parse_bytes(std::string_view text, std::string_view what) {
   const auto bytes = value * bytes_per_unit(rest);
   constexpr double kMost = 0x1p62;
   if (error != std::errc() || !(bytes >= 1.0) || bytes > kMost)
-    bad_input("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);
+    reject("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);
   return static_cast<std::int64_t>(bytes);
 }
 

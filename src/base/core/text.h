@@ -16,9 +16,9 @@
 
 namespace qkscope {
 
-// Wildcard matching of sequences: a pattern element p with is_star(p) matches any run of elements,
-// any other p one element t with matches(p, t). Greedy with backtracking to the last star only, so
-// the time is bounded by the product of both lengths.
+// Wildcard matching of sequences: a pattern element p with is_star(p) matches any run of text
+// elements; any other p matches one element t for which matches(p, t) is true. Backtracks to the
+// last star only, so the time is bounded by the product of both lengths.
 template <typename Pattern, typename Text, typename IsStar, typename Matches>
 bool wildcard_match(const Pattern& pattern, const Text& text, const IsStar& is_star,
                     const Matches& matches) {
@@ -64,8 +64,8 @@ std::string ascii_lower(std::string_view text);
 // Quotes text from a file for an error message: escaped like printable(), at most 200 bytes.
 std::string quote_text(std::string_view text);
 
-// format_count() and format_bytes() of experimental/text.h for signed numbers that are not
-// negative.
+// Overloads of format_count() and format_bytes() in qkscope/experimental/text.h for signed
+// integers, which must not be negative.
 std::string format_count(std::signed_integral auto count) {
   return format_count(static_cast<std::uint64_t>(count));
 }
@@ -76,7 +76,7 @@ std::string format_bytes(std::signed_integral auto bytes) {
 // Removes white space at both ends.
 std::string trim_white_space(std::string_view text);
 
-// Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" if empty.
+// Lists the first `most` names for an error message: "a, b and 3 more", or "nothing" for no names.
 std::string format_name_list(const std::vector<std::string>& names, std::size_t most = 8);
 
 // Returns the bytes in Base64 with padding (RFC 4648).

@@ -27,44 +27,44 @@ namespace {
 
 thread_local bool inside_parallel_for = false;
 
-std::string read_text(const std::string& path) {
+std::string read_file(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Returns the number of cores in the affinity mask, limited by the cgroup's CPU quota.
-int cores_available() {
+int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (sched_getaffinity(0, sizeof set, &set) == 0) cores = std::max(1, CPU_COUNT(&set));
-  const int quota = cgroup_cores(read_text("/proc/self/cgroup"), "/sys/fs/cgroup");
+  const int quota = cgroup_cpu_limit(read_file("/proc/self/cgroup"), "/sys/fs/cgroup");
   return quota > 0 ? std::min(cores, quota) : cores;
 }
 
 int clamp_thread_count(int wanted) {
-  const int most = std::max(64, 8 * cores_available());
+  const int most = std::max(64, 8 * available_cores());
   if (wanted > most) log::warn("{} threads are too many for this machine; taking {}", wanted, most);
   return std::min(wanted, most);
 }
 
 constexpr std::chrono::microseconds kSpinTime{50};
 
-class Pool {
+class ThreadPool {
  public:
   // Starts fewer worker threads if the system refuses some; the calling thread always takes part.
-  // Delegates to Pool(), so that ~Pool() joins the threads if logging throws.
-  explicit Pool(int threads) : Pool() {
+  // Delegates to ThreadPool(), so that ~ThreadPool() joins the threads if logging throws.
+  explicit ThreadPool(int threads) : ThreadPool() {
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     try {
-      while (this->threads() < threads) workers_.emplace_back([this] { run_worker_loop(); });
+      while (thread_count() < threads) workers_.emplace_back([this] { run_worker_loop(); });
     } catch (const std::exception& error) {
-      log::warn("only {} of {} threads could be started ({}); going on with those", this->threads(),
+      log::warn("only {} of {} threads could be started ({}); going on with those", thread_count(),
                 threads, error.what());
     }
   }
 
-  ~Pool() {
+  ~ThreadPool() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -73,9 +73,9 @@ class Pool {
     for (auto& worker : workers_) worker.join();
   }
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int thread_count() const { return static_cast<int>(workers_.size()) + 1; }
 
-  void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+  void run_job(std::int64_t count, const std::function<void(std::int64_t)>& body) {
     const std::lock_guard one_at_a_time(run_mutex_);
     const Job job{&body, count};
     {
@@ -95,7 +95,7 @@ class Pool {
   }
 
  private:
-  Pool() = default;
+  ThreadPool() = default;
 
   struct Job {
     const std::function<void(std::int64_t)>* body;
@@ -104,7 +104,7 @@ class Pool {
 
   void run_worker_loop() {
     std::uint64_t seen = 0;
-    while (const Job* job = next_job(seen)) {
+    while (const Job* job = wait_for_job(seen)) {
       run_available_indices(*job);
       const std::lock_guard lock(mutex_);
       if (--busy_ == 0) idle_.notify_one();
@@ -112,7 +112,7 @@ class Pool {
   }
 
   // Blocks until there is a new job; returns nullptr when the pool is being destroyed.
-  const Job* next_job(std::uint64_t& seen) {
+  const Job* wait_for_job(std::uint64_t& seen) {
     const auto called = [&] { return stopping_ || generation_ != seen; };
     while (true) {
       spin_until(called);
@@ -126,8 +126,8 @@ class Pool {
     }
   }
 
-  // Spins before the caller sleeps on a condition variable: waking a thread takes tens of
-  // microseconds, and the steps of a forward pass follow each other faster than that.
+  // Spins (at most kSpinTime) before the caller sleeps on a condition variable: waking a thread
+  // takes tens of microseconds, and the steps of a forward pass follow each other faster than that.
   template <typename Condition>
   static void spin_until(Condition condition) {
     const auto until = std::chrono::steady_clock::now() + kSpinTime;
@@ -147,7 +147,7 @@ class Pool {
   }
 
   std::vector<std::thread> workers_;
-  std::mutex run_mutex_;  // serialises concurrent run() calls
+  std::mutex run_mutex_;  // serialises concurrent run_job() calls
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
@@ -162,38 +162,39 @@ class Pool {
 
 // Holds the current pool. Worker threads do not exist in a forked child: the child leaks the
 // inherited pool and creates a new one of the same size on first use.
-struct PoolHolder {
+struct GlobalPool {
   std::mutex mutex;
-  std::shared_ptr<Pool> pool;
+  std::shared_ptr<ThreadPool> pool;
   int wanted = 0;  // threads; 0: one per core
 };
 
-PoolHolder& pool_holder() {
-  static auto* holder = [] {
-    pthread_atfork([] { pool_holder().mutex.lock(); }, [] { pool_holder().mutex.unlock(); },
+GlobalPool& global_pool() {
+  static auto* global = [] {
+    pthread_atfork([] { global_pool().mutex.lock(); }, [] { global_pool().mutex.unlock(); },
                    [] {
-                     auto& inherited = pool_holder();
+                     auto& inherited = global_pool();
                      // Leak the inherited pool: its threads exist only in the parent process.
-                     new std::shared_ptr<Pool>(std::move(inherited.pool));
+                     new std::shared_ptr<ThreadPool>(std::move(inherited.pool));
                      inherited.mutex.unlock();
                      inside_parallel_for = false;
                    });
-    return new PoolHolder;  // never destroyed: threads may compute at process exit
+    return new GlobalPool;  // never destroyed: threads may compute at process exit
   }();
-  return *holder;
+  return *global;
 }
 
-std::shared_ptr<Pool> pool() {
-  auto& current = pool_holder();
+std::shared_ptr<ThreadPool> current_pool() {
+  auto& current = global_pool();
   const std::lock_guard lock(current.mutex);
   if (!current.pool)
-    current.pool = std::make_shared<Pool>(current.wanted > 0 ? current.wanted : cores_available());
+    current.pool =
+        std::make_shared<ThreadPool>(current.wanted > 0 ? current.wanted : available_cores());
   return current.pool;
 }
 
 }  // namespace
 
-int cgroup_cores(const std::string& membership, const std::string& root) {
+int cgroup_cpu_limit(const std::string& membership, const std::string& root) {
   constexpr std::string_view kVersion2 = "0::";
   const auto line = membership.starts_with(kVersion2) ? 0 : membership.find("\n0::") + 1;
   if (line == 0 && !membership.starts_with(kVersion2)) return 0;
@@ -201,7 +202,7 @@ int cgroup_cores(const std::string& membership, const std::string& root) {
   auto group = membership.substr(begin, membership.find('\n', begin) - begin);
   int least = 0;
   while (true) {
-    std::istringstream limit(read_text(root + group + "/cpu.max"));
+    std::istringstream limit(read_file(root + group + "/cpu.max"));
     double quota = 0, period = 0;  // microseconds; "max" is no quota
     if (limit >> quota >> period && quota > 0 && period > 0) {
       const int cores = static_cast<int>(std::ceil(std::min(quota / period, 1e6)));
@@ -215,16 +216,16 @@ int cgroup_cores(const std::string& membership, const std::string& root) {
 void set_thread_count(int count) {
   translate_exceptions([&] {
     auto replacement =
-        std::make_shared<Pool>(count > 0 ? clamp_thread_count(count) : cores_available());
-    auto& current = pool_holder();
+        std::make_shared<ThreadPool>(count > 0 ? clamp_thread_count(count) : available_cores());
+    auto& current = global_pool();
     const std::lock_guard lock(current.mutex);
-    current.wanted = count > 0 ? replacement->threads() : 0;
+    current.wanted = count > 0 ? replacement->thread_count() : 0;
     current.pool.swap(replacement);
   });
 }
 
 int thread_count() {
-  return translate_exceptions([] { return pool()->threads(); });
+  return translate_exceptions([] { return current_pool()->thread_count(); });
 }
 
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) {
@@ -233,7 +234,7 @@ void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& b
     for (std::int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  pool()->run(count, body);
+  current_pool()->run_job(count, body);
 }
 
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,
@@ -250,8 +251,8 @@ void request_huge_pages(void* memory, std::size_t bytes) {
 }
 
 void request_huge_pages() {
-  // Block size below 32 MiB, the largest M_MMAP_THRESHOLD of glibc, so that malloc takes the blocks
-  // from the heap. Two blocks are about the working set of the analyses of one head.
+  // Two blocks of 30 MiB, because malloc allocates blocks above M_MMAP_THRESHOLD, at most 32 MiB,
+  // by mmap and not on the heap. The analyses of one attention head need about 60 MiB.
   constexpr std::size_t kBytes = std::size_t{30} << 20;
   std::array<std::unique_ptr<std::byte[]>, 2> blocks;
   for (auto& block : blocks) {

@@ -43,9 +43,9 @@ auto parallel_map(const std::vector<Element>& elements, const Function& function
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,
                          const std::function<void(std::int64_t, std::int64_t)>& body);
 
-// Returns the smallest CPU quota (cpu.max) of a cgroup v2 and its parents in cores, rounded up; 0
-// if there is none. `membership` is the content of /proc/self/cgroup, `root` is /sys/fs/cgroup.
-int cgroup_cores(const std::string& membership, const std::string& root);
+// Returns the smallest CPU quota (cpu.max) among a cgroup v2 and its ancestors, as a number of
+// cores, rounded up; 0 if there is none. `membership`: /proc/self/cgroup; `root`: /sys/fs/cgroup.
+int cgroup_cpu_limit(const std::string& membership, const std::string& root);
 
 // Requests transparent huge pages for the 2 MiB blocks of newly allocated memory, so that fewer
 // page faults occur; no effect without kernel support.

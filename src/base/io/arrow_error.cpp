@@ -19,18 +19,19 @@ std::string describe_status(const arrow::Status& status) {
 }
 
 // Detects a failed allocation by its message: Parquet and Thrift have no error code for it.
-bool is_out_of_memory(std::string_view text) {
+bool is_out_of_memory_message(std::string_view text) {
   return text.find("std::bad_alloc") != text.npos || text.find("Out of memory") != text.npos;
 }
 
 }  // namespace
 
-void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
+void check_arrow_status(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
   if (status.ok()) return;
   if (const int error = arrow::internal::ErrnoFromStatus(status); error != 0)
     kind = error_kind_from_errno(error);
   const auto text = describe_status(status);
-  if (status.IsOutOfMemory() || is_out_of_memory(text)) failure("{}: out of memory", doing);
+  if (status.IsOutOfMemory() || is_out_of_memory_message(text))
+    throw_failure("{}: out of memory", doing);
   throw Error(kind, fmt::format("{}: {}", doing, text));
 }
 
@@ -38,12 +39,12 @@ void rethrow_parquet_error(const std::string& path) {
   try {
     throw;
   } catch (const parquet::ParquetException& error) {
-    if (is_out_of_memory(error.what())) failure("{}: out of memory", path);
-    bad_input("{}: not a readable Parquet file: {}", path, error.what());
+    if (is_out_of_memory_message(error.what())) throw_failure("{}: out of memory", path);
+    reject("{}: not a readable Parquet file: {}", path, error.what());
   } catch (const std::bad_alloc&) {
-    failure("{}: out of memory", path);
+    throw_failure("{}: out of memory", path);
   } catch (const std::length_error&) {
-    bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
+    reject("{}: not a readable Parquet file: it claims an impossible number of rows", path);
   }
 }
 

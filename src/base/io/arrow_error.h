@@ -11,14 +11,14 @@
 
 namespace qkscope {
 
-// Throws an Error unless the status is OK. The errno in the status determines the kind of the
-// Error; without an errno, `kind` does: bad_input for file contents, failure for I/O. The message
-// begins with `doing`.
-void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind);
+// Throws an Error whose message begins with `doing`, unless the status is OK. An errno in the
+// status determines the kind of the Error. Without an errno, the Error has the given `kind`:
+// bad_input for file contents, failure for I/O.
+void check_arrow_status(const arrow::Status& status, const std::string& doing, ErrorKind kind);
 
 template <typename T>
 T value_or_throw(arrow::Result<T> result, const std::string& doing, ErrorKind kind) {
-  check_arrow(result.status(), doing, kind);
+  check_arrow_status(result.status(), doing, kind);
   return std::move(result).ValueUnsafe();
 }
 

@@ -15,7 +15,7 @@
 
 namespace qkscope {
 
-// Describes an attempt to read past the end of the bytes.
+// Describes an attempt to read past the end of the data.
 struct TruncatedRead {
   std::string_view field;   // name of the field for the error message; may be empty
   std::uint64_t wanted;     // bytes
@@ -30,11 +30,11 @@ class ByteReader {
   static_assert(std::endian::native == std::endian::little);
 
   // Called for an out-of-bounds read; must throw the file format's error for a truncated file.
-  using OnTruncated = std::function<void(const TruncatedRead&)>;
+  using TruncatedReadCallback = std::function<void(const TruncatedRead&)>;
 
-  ByteReader(std::span<const std::byte> bytes, OnTruncated on_truncated)
+  ByteReader(std::span<const std::byte> bytes, TruncatedReadCallback on_truncated)
       : bytes_(bytes), on_truncated_(std::move(on_truncated)) {}
-  ByteReader(std::string_view bytes, OnTruncated on_truncated)
+  ByteReader(std::string_view bytes, TruncatedReadCallback on_truncated)
       : ByteReader(std::as_bytes(std::span(bytes)), std::move(on_truncated)) {}
 
   std::uint64_t size() const { return bytes_.size(); }
@@ -47,7 +47,7 @@ class ByteReader {
     const auto available = offset <= bytes_.size() ? bytes_.size() - offset : 0;
     if (offset > bytes_.size() || count > available) {
       on_truncated_({field, count, offset, available});
-      failure("a truncated read of {} bytes at byte {} was not reported", count, offset);
+      throw_failure("a truncated read of {} bytes at byte {} was not reported", count, offset);
     }
     return bytes_.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
   }
@@ -84,7 +84,7 @@ class ByteReader {
 
  private:
   std::span<const std::byte> bytes_;
-  OnTruncated on_truncated_;
+  TruncatedReadCallback on_truncated_;
   std::uint64_t offset_ = 0;
 };
 

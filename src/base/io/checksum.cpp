@@ -31,10 +31,10 @@ void add_file_range(Checksum& sum, const FileDescriptor& file, const std::string
   std::vector<std::byte> buffer(std::min<std::uint64_t>(end - begin, std::uint64_t{1} << 20));
   while (begin < end) {
     const auto wanted = std::min<std::uint64_t>(end - begin, buffer.size());
-    const auto count = ::pread(file.number(), buffer.data(), wanted, static_cast<off_t>(begin));
+    const auto count = ::pread(file.fd(), buffer.data(), wanted, static_cast<off_t>(begin));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) system_error("read", path, errno);
-    if (count == 0) failure("{}: became shorter while it was read", path);
+    if (count < 0) throw_system_error("read", path, errno);
+    if (count == 0) throw_failure("{}: became shorter while it was read", path);
     sum.add(std::span(buffer).first(static_cast<std::size_t>(count)));
     begin += static_cast<std::uint64_t>(count);
   }
@@ -121,10 +121,10 @@ std::string format_checksum(std::uint64_t checksum) {
 
 std::string file_fingerprint(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.is_open()) system_error("open", path, errno);
+  if (!file.is_open()) throw_system_error("open", path, errno);
   struct stat status = {};
-  if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
-  if (!S_ISREG(status.st_mode)) bad_input("{}: not a regular file", path);
+  if (::fstat(file.fd(), &status) != 0) throw_system_error("stat", path, errno);
+  if (!S_ISREG(status.st_mode)) reject("{}: not a regular file", path);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   Checksum sum;
   add_file_range(sum, file, path, 0, size <= kReadWhole ? size : kStride);

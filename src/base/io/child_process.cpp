@@ -18,7 +18,7 @@ namespace {
 // Returns an anonymous file for a child's output. A pipe would block the child once it is full.
 FileDescriptor make_memory_file() {
   FileDescriptor file(::memfd_create("output", MFD_CLOEXEC));
-  if (!file.is_open()) failure("a file in memory cannot be made: {}", std::strerror(errno));
+  if (!file.is_open()) throw_failure("a file in memory cannot be made: {}", std::strerror(errno));
   return file;
 }
 
@@ -27,7 +27,7 @@ std::string read_to_end(const FileDescriptor& file) {
   char buffer[4096];
   while (true) {
     const auto at = static_cast<::off_t>(all.size());
-    const auto count = ::pread(file.number(), buffer, sizeof buffer, at);
+    const auto count = ::pread(file.fd(), buffer, sizeof buffer, at);
     if (count <= 0) return all;
     all.append(buffer, static_cast<std::size_t>(count));
   }
@@ -36,20 +36,20 @@ std::string read_to_end(const FileDescriptor& file) {
 int wait_for_child(::pid_t child, const std::string& program) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) failure("waiting for {}: {}", program, std::strerror(errno));
+    if (errno != EINTR) throw_failure("waiting for {}: {}", program, std::strerror(errno));
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 }  // namespace
 
-ChildResult run_child(const std::vector<std::string>& command, const std::string& folder) {
+ProcessResult run_process(const std::vector<std::string>& command, const std::string& folder) {
   const auto out = make_memory_file();
   const auto err = make_memory_file();
   ::posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out.number(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, err.number(), STDERR_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, out.fd(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, err.fd(), STDERR_FILENO);
   if (!folder.empty()) ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   auto words = command;
   std::vector<char*> argv;
@@ -60,7 +60,7 @@ ChildResult run_child(const std::vector<std::string>& command, const std::string
   const int error = ::posix_spawnp(&child, argv.front(), &actions, nullptr, argv.data(), ::environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error == ENOENT) return {};
-  if (error != 0) failure("{} cannot be started: {}", command.front(), std::strerror(error));
+  if (error != 0) throw_failure("{} cannot be started: {}", command.front(), std::strerror(error));
   const int status = wait_for_child(child, command.front());
   return {.found = true, .status = status, .out = read_to_end(out), .err = read_to_end(err)};
 }

@@ -6,7 +6,7 @@
 
 namespace qkscope {
 
-struct ChildResult {
+struct ProcessResult {
   bool found = false;  // the program exists at its path or on the PATH
   int status = 0;      // exit status; 128 + signal number after a signal
   std::string out;     // standard output
@@ -14,7 +14,7 @@ struct ChildResult {
 };
 
 // Runs `command` (program, arguments...) in `folder` ("" = the current one) with empty standard
-// input and waits for it to exit. Throws a failure if it cannot be started.
-ChildResult run_child(const std::vector<std::string>& command, const std::string& folder = "");
+// input and waits for it to exit. Throws an Error of kind failure if it cannot be started.
+ProcessResult run_process(const std::vector<std::string>& command, const std::string& folder = "");
 
 }  // namespace qkscope

@@ -9,10 +9,10 @@ CsvParser::CsvParser(std::string_view text, CsvDialect dialect) : rest_(text), d
   if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
 }
 
-CsvParser::CsvRowStatus CsvParser::next(std::vector<std::string>& fields) {
+CsvParser::CsvRowStatus CsvParser::read_row(std::vector<std::string>& fields) {
   while (dialect_.skip_empty_lines && (rest_.starts_with('\n') || rest_.starts_with("\r\n"))) {
-    consume_if('\r');
-    consume_if('\n');
+    consume_char_if('\r');
+    consume_char_if('\n');
     ++line_;
   }
   if (rest_.empty()) return CsvRowStatus::end;
@@ -24,9 +24,9 @@ CsvParser::CsvRowStatus CsvParser::next(std::vector<std::string>& fields) {
     const bool quoted = rest_.starts_with('"');
     if (quoted && !read_quoted_field(field)) return CsvRowStatus::unclosed_quote;
     if (!quoted || dialect_.text_after_quotes) read_unquoted_field(field);
-  } while (consume_if(','));
-  consume_if('\r');
-  if (consume_if('\n')) {
+  } while (consume_char_if(','));
+  consume_char_if('\r');
+  if (consume_char_if('\n')) {
     ++line_;
   } else if (!rest_.empty()) {
     error_line_ = line_;
@@ -45,7 +45,7 @@ bool CsvParser::read_quoted_field(std::string& field) {
     line_ += std::ranges::count(part, '\n');
     field += part;
     rest_.remove_prefix(quote + 1);
-    if (!consume_if('"')) return true;
+    if (!consume_char_if('"')) return true;
     field += '"';  // `""` inside quotes is one quote
   }
 }
@@ -59,7 +59,7 @@ void CsvParser::read_unquoted_field(std::string& field) {
   rest_.remove_prefix(end);
 }
 
-bool CsvParser::consume_if(char c) {
+bool CsvParser::consume_char_if(char c) {
   if (!rest_.starts_with(c)) return false;
   rest_.remove_prefix(1);
   return true;

@@ -18,29 +18,29 @@ class CsvParser {
   enum class CsvRowStatus {
     row,
     end,
-    unclosed_quote,    // the quoted field that starts in error_line() has no end
-    text_after_quote,  // error_line() has text between a closing quote and the next separator
+    unclosed_quote,    // the quoted field that starts in error_line_number() has no end
+    text_after_quote,  // error_line_number() has text between a closing quote and a separator
   };
 
   // `text` must outlive the parser.
   explicit CsvParser(std::string_view text, CsvDialect dialect = {});
 
   // Reads the next CSV row into `fields`. After an error no further row can be read.
-  CsvRowStatus next(std::vector<std::string>& fields);
+  CsvRowStatus read_row(std::vector<std::string>& fields);
 
-  std::int64_t row_number() const { return row_; }     // number of the last row, from 1
-  std::int64_t row_line() const { return row_line_; }  // line where the last row starts, from 1
-  std::int64_t error_line() const { return error_line_; }
+  std::int64_t row_number() const { return row_; }            // number of the row read last, from 1
+  std::int64_t row_line_number() const { return row_line_; }  // line on which that row starts
+  std::int64_t error_line_number() const { return error_line_; }
 
  private:
   bool read_quoted_field(std::string& field);
   void read_unquoted_field(std::string& field);
-  bool consume_if(char c);
+  bool consume_char_if(char c);
 
   std::string_view rest_;  // not yet parsed
   CsvDialect dialect_;
   std::int64_t row_ = 0;
-  std::int64_t line_ = 1;  // of the first byte of rest_
+  std::int64_t line_ = 1;  // line number of the first byte of rest_
   std::int64_t row_line_ = 1;
   std::int64_t error_line_ = 0;
 };

@@ -28,8 +28,8 @@ fs::path own_program_path() {
 
 namespace {
 
-// Resolves one path against the library's folder and one against the program's; drops duplicates.
-std::vector<std::string> installed_folders(const char* from_library, const char* from_program) {
+// Resolves relative paths against the folders of the library and of the program; drops duplicates.
+std::vector<std::string> resolve_folders(const char* from_library, const char* from_program) {
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& file, const char* way) {
     auto folder = (file.parent_path() / way).lexically_normal().string();
@@ -46,13 +46,13 @@ std::vector<std::string> installed_folders(const char* from_library, const char*
 std::vector<std::string> shared_data_folders() {
   if (const char* chosen = std::getenv("QKSCOPE_DATA"); chosen != nullptr && *chosen != '\0')
     return {chosen};
-  auto folders = installed_folders(QKSCOPE_LIBRARY_TO_DATA, QKSCOPE_PROGRAM_TO_DATA);
+  auto folders = resolve_folders(QKSCOPE_LIBRARY_TO_DATA, QKSCOPE_PROGRAM_TO_DATA);
   if (const std::string source = QKSCOPE_SOURCE_DATA; !source.empty()) folders.push_back(source);
   return folders;
 }
 
 std::vector<std::string> helper_program_folders() {
-  return installed_folders(QKSCOPE_LIBRARY_TO_HELPERS, QKSCOPE_PROGRAM_TO_HELPERS);
+  return resolve_folders(QKSCOPE_LIBRARY_TO_HELPERS, QKSCOPE_PROGRAM_TO_HELPERS);
 }
 
 }  // namespace qkscope

@@ -23,12 +23,12 @@ constexpr char kChecksum[] = "xxh3";
 // Reads the file in blocks, because pages of a mapped file would count as memory of the process.
 std::string content_checksum(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) system_error("read", path, errno);
+  if (!file) throw_system_error("read", path, errno);
   Checksum checksum;
   std::string block(std::size_t{1} << 20, '\0');
   while (file.read(block.data(), std::ssize(block)) || file.gcount() > 0)
     checksum.add(std::string_view(block).substr(0, static_cast<std::size_t>(file.gcount())));
-  if (file.bad()) system_error("read", path, errno);
+  if (file.bad()) throw_system_error("read", path, errno);
   return format_checksum(checksum.value());
 }
 
@@ -64,12 +64,12 @@ std::optional<FileList> parse_file_list(const Json& state, const std::string& wh
   FileList files;
   try {
     for (const auto& [name, item] : list->get<Json::object_t>())
-      files[name] = item.is_number_integer()  // statistics of version 0.1 list sizes only
+      files[name] = item.is_number_integer()  // version 0.1 wrote sizes only
                         ? FileListEntry{item.get<std::uint64_t>(), ""}
                         : FileListEntry{item.at(kSize).get<std::uint64_t>(),
                                         item.at(kChecksum).get<std::string>()};
   } catch (const Json::exception& error) {
-    bad_input("{}: the list of files is damaged ({})", where, error.what());
+    reject("{}: the list of files is damaged ({})", where, error.what());
   }
   return files;
 }
@@ -78,9 +78,9 @@ void check_file_sizes(const std::string& folder, const FileList& files, const st
   for (const auto& [name, record] : files) {
     std::error_code error;
     const auto size = fs::file_size(fs::path(folder) / name, error);
-    if (error) bad_input("{}/{}: is missing; {}", folder, name, advice);
+    if (error) reject("{}/{}: is missing; {}", folder, name, advice);
     if (size != record.size)
-      bad_input("{}/{}: has {} bytes, expected {}; {}", folder, name, size, record.size, advice);
+      reject("{}/{}: has {} bytes, expected {}; {}", folder, name, size, record.size, advice);
   }
 }
 
@@ -88,8 +88,8 @@ void check_file_content(const std::string& folder, const std::string& name,
                         const FileListEntry& record, const std::string& advice) {
   check_file_sizes(folder, {{name, record}}, advice);
   if (record.checksum.empty() || content_checksum(folder + "/" + name) == record.checksum) return;
-  bad_input("{}/{}: damaged: its checksum differs from the one written with it; {}", folder, name,
-            advice);
+  reject("{}/{}: damaged: its checksum differs from the one written with it; {}", folder, name,
+         advice);
 }
 
 FileSnapshot::FileStamp FileSnapshot::read_stamp(const std::string& path) {
@@ -102,7 +102,7 @@ FileSnapshot::FileStamp FileSnapshot::read_stamp(const std::string& path) {
 void FileSnapshot::check_unchanged() const {
   for (const auto& [path, stamp] : stamps_)
     if (read_stamp(path) != stamp)
-      bad_input("{}: changed while it was read; run the same command again", path);
+      reject("{}: changed while it was read; run the same command again", path);
 }
 
 }  // namespace qkscope

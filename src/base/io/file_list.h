@@ -31,11 +31,11 @@ std::optional<FileList> parse_file_list(const Json& state, const std::string& wh
 
 // Throws a bad-input error with `advice` if a listed file is missing or its size has changed.
 void check_file_sizes(const std::string& folder, const FileList& files, const std::string& advice);
-// Verifies the size of one file and, unless an older version wrote the list, its checksum.
+// Verifies the size of one file, and its checksum if the list has one (old versions wrote none).
 void check_file_content(const std::string& folder, const std::string& name,
                         const FileListEntry& record, const std::string& advice);
 
-// Identity of files at one moment (device, inode, size and modification time), to detect that
+// Snapshot of the identity of files (device, inode, size and modification time), to detect that
 // another process replaced or changed them during a long read.
 class FileSnapshot {
  public:

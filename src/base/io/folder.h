@@ -33,22 +33,22 @@ std::string make_folders(const std::string& path);
 
 // An open folder. Its operations (openat, unlinkat, renameat) never follow symbolic links, so that
 // a link planted by another user cannot redirect a read, write or delete.
-class OpenFolder {
+class FolderHandle {
  public:
   // `path` may contain symbolic links, unlike the names passed to the functions below.
-  explicit OpenFolder(const std::string& path);
+  explicit FolderHandle(const std::string& path);
 
   const std::string& path() const { return path_; }
 
   // Sorted names of all entries.
-  std::vector<std::string> names() const;
-  bool has(const std::string& name) const { return mode_of(name) != 0; }
+  std::vector<std::string> entry_names() const;
+  bool has_entry(const std::string& name) const { return mode_of(name) != 0; }
   bool has_folder(const std::string& name) const { return S_ISDIR(mode_of(name)); }  // not a link
   bool has_link(const std::string& name) const { return S_ISLNK(mode_of(name)); }
 
   // Opens a subfolder. Throws a bad-input error if the entry is a link or not a folder.
-  OpenFolder folder(const std::string& name) const;
-  OpenFolder make_folder(const std::string& name) const;  // creates the folder if missing
+  FolderHandle open_subfolder(const std::string& name) const;
+  FolderHandle make_folder(const std::string& name) const;  // creates the folder if missing
 
   // remove_file() and remove_tree() delete an entry; a missing name is not an error. They delete a
   // symbolic link, not its target.
@@ -58,13 +58,13 @@ class OpenFolder {
   bool remove_empty_folder(const std::string& name) const;
 
   // Moves a file to the folder `to` and replaces a file of the same name there.
-  void move(const std::string& name, const OpenFolder& to) const;
+  void move_file(const std::string& name, const FolderHandle& to) const;
 
   // fsync of the folder.
   void sync() const;
 
  private:
-  OpenFolder(std::string path, FileDescriptor folder)
+  FolderHandle(std::string path, FileDescriptor folder)
       : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
   // Returns st_mode of an entry, without following a symbolic link; 0 if there is no such entry.

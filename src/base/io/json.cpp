@@ -25,32 +25,31 @@ std::string format_line_and_column(std::string_view text, std::size_t byte) {
 }
 
 // Rejects duplicate keys in a JSON object. `keys` holds the keys seen in each open object.
-void check_repeated_keys(Json::parse_event_t event, const Json& parsed, const std::string& where,
-                         std::vector<std::set<std::string>>& keys) {
+void reject_duplicate_keys(Json::parse_event_t event, const Json& parsed, const std::string& where,
+                           std::vector<std::set<std::string>>& keys) {
   if (event == Json::parse_event_t::object_start) keys.emplace_back();
   if (event == Json::parse_event_t::object_end) keys.pop_back();
   if (event != Json::parse_event_t::key) return;
   const auto& key = parsed.get_ref<const std::string&>();
   if (!keys.back().insert(key).second)
-    bad_input("{}: the key {} appears twice in one object", where, quote_text(key));
+    reject("{}: the key {} appears twice in one object", where, quote_text(key));
 }
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where, RepeatedKeyPolicy repeated) {
+Json parse_json(std::string_view text, const std::string& where, DuplicateKeyPolicy repeated) {
   if (text.size() > kMaxBytes)
-    bad_input("{}: JSON of {}, expected at most {}", where, format_bytes(text.size()),
-              format_bytes(kMaxBytes));
+    reject("{}: JSON of {}, expected at most {}", where, format_bytes(text.size()),
+           format_bytes(kMaxBytes));
   // The parser treats a zero byte as the end of the text and would ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
-    bad_input("{}: not valid JSON at {}: a zero byte", where,
-              format_line_and_column(text, zero + 1));
+    reject("{}: not valid JSON at {}: a zero byte", where, format_line_and_column(text, zero + 1));
   std::int64_t events = 0;
   std::vector<std::set<std::string>> keys;
   const auto check_limits = [&](int depth, Json::parse_event_t event, const Json& parsed) {
-    if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where, kMaxDepth);
-    if (++events > kMaxValues) bad_input("{}: JSON of more than {} values", where, kMaxValues);
-    if (repeated == RepeatedKeyPolicy::refuse) check_repeated_keys(event, parsed, where, keys);
+    if (depth > kMaxDepth) reject("{}: JSON nested deeper than {} levels", where, kMaxDepth);
+    if (++events > kMaxValues) reject("{}: JSON of more than {} values", where, kMaxValues);
+    if (repeated == DuplicateKeyPolicy::refuse) reject_duplicate_keys(event, parsed, where, keys);
     return true;
   };
   try {
@@ -58,10 +57,9 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeyPoli
   } catch (const Json::parse_error& error) {
     std::string reason = error.what();  // "[json.exception.parse_error.101] parse error ...: why"
     reason.erase(0, reason.find(": ") + 2);
-    bad_input("{}: not valid JSON at {}: {}", where, format_line_and_column(text, error.byte),
-              reason);
+    reject("{}: not valid JSON at {}: {}", where, format_line_and_column(text, error.byte), reason);
   } catch (const Json::exception& error) {
-    bad_input("{}: not valid JSON: {}", where, error.what());
+    reject("{}: not valid JSON: {}", where, error.what());
   }
 }
 

@@ -11,12 +11,12 @@ namespace qkscope {
 using Json = nlohmann::json;
 
 // Treatment of duplicate keys in a JSON object. Most JSON parsers keep the last one.
-enum class RepeatedKeyPolicy { last_wins, refuse };
+enum class DuplicateKeyPolicy { last_wins, refuse };
 
 // Parses JSON text; `where` (a path) begins every error message. Throws a bad-input error for
 // invalid JSON, nesting deeper than 200 levels, more than 4 million values or more than 256 MiB.
 Json parse_json(std::string_view text, const std::string& where,
-                RepeatedKeyPolicy repeated = RepeatedKeyPolicy::last_wins);
+                DuplicateKeyPolicy repeated = DuplicateKeyPolicy::last_wins);
 Json load_json(const std::string& path);
 
 // Writes JSON and a final newline atomically. Invalid UTF-8 becomes U+FFFD.

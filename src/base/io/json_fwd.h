@@ -1,4 +1,4 @@
-// Forward declaration of Json for headers: the full nlohmann/json compiles slowly.
+// Forward declaration of Json for headers: the full nlohmann/json header is slow to compile.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -32,12 +32,13 @@ struct FileMapping {
   std::array<char, 512> path{};
 };
 
-// Checkpoints have at most hundreds of shards. A file mapped while the table is full still works,
-// but the SIGBUS message does not name it.
+// Table of mapped files, larger than the number of shards of any checkpoint. A file that is mapped
+// while the table is full can be read, but if it is truncated, no error message names it.
 constinit std::array<FileMapping, 1024> mappings;
 
-// Marks a table entry that is being filled; the marker matches no address.
-const std::byte* const kReserved = reinterpret_cast<const std::byte*>(std::uintptr_t{1});
+// Marks a table entry that is being filled: an address outside any mapped file.
+constexpr std::byte kReservedMark{};
+constexpr const std::byte* kReserved = &kReservedMark;
 
 const FileMapping* find_mapping_of_address(const void* address) {
   const auto* at = static_cast<const std::byte*>(address);
@@ -56,7 +57,7 @@ void write_to_stderr(const char* text) {
 
 extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
   const auto* mapping = find_mapping_of_address(info->si_addr);
-  if (mapping == nullptr) {  // not a mapping of MappedFile
+  if (mapping == nullptr) {  // not a file in the table
     std::signal(signal, SIG_DFL);
     return;  // the faulting instruction raises the signal again
   }
@@ -70,7 +71,7 @@ extern "C" void handle_sigbus(int signal, siginfo_t* info, void*) {
   std::_Exit(1);
 }
 
-// Adds a mapping to the table. Lock-free, because a forked child would inherit locked locks.
+// Adds a mapping to the table. Lock-free: a forked child could inherit a held lock forever.
 void register_file_mapping(std::span<const std::byte> bytes, const std::string& path) {
   const auto printable_path = printable(path).substr(0, FileMapping{}.path.size() - 1);
   for (auto& mapping : mappings) {
@@ -97,18 +98,18 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   check_regular_file(path);
   // O_NONBLOCK: opening a pipe without a writer would block forever.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.is_open()) system_error("open", path, errno);
+  if (!file.is_open()) throw_system_error("open", path, errno);
   struct stat status = {};
-  if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
+  if (::fstat(file.fd(), &status) != 0) throw_system_error("stat", path, errno);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return;  // mmap refuses a length of 0
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.number(), 0);
-  if (address == MAP_FAILED) system_error("map", path, errno);
-  data_ = {static_cast<const std::byte*>(address), Unmap{size}};
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (address == MAP_FAILED) throw_system_error("map", path, errno);
+  data_ = {static_cast<const std::byte*>(address), MunmapDeleter{size}};
   register_file_mapping(bytes(), path_);
 }
 
-void MappedFile::Unmap::operator()(const std::byte* data) const {
+void MappedFile::MunmapDeleter::operator()(const std::byte* data) const {
   unregister_file_mapping(data);
   ::munmap(const_cast<std::byte*>(data), size);
 }
@@ -120,10 +121,10 @@ void report_truncated_mappings() {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-std::size_t available_file_descriptors() {
+std::size_t count_free_file_descriptors() {
   struct rlimit limit = {};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  std::error_code none;  // without /proc the list is empty
+  std::error_code none;  // without /proc, no descriptor is counted
   const std::filesystem::directory_iterator open("/proc/self/fd", none);
   const auto count = static_cast<std::size_t>(std::distance(open, {}));
   return static_cast<std::size_t>(limit.rlim_cur) - std::min<std::size_t>(count, limit.rlim_cur);

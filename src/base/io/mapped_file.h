@@ -23,15 +23,15 @@ class MappedFile {
   }
 
  private:
-  struct Unmap {
-    std::size_t size;  // bytes; std::unique_ptr makes it 0 where nothing is mapped
+  struct MunmapDeleter {
+    std::size_t size;  // bytes; 0 if no file is mapped
     void operator()(const std::byte* data) const;
   };
   std::string path_;
-  std::unique_ptr<const std::byte, Unmap> data_;
+  std::unique_ptr<const std::byte, MunmapDeleter> data_;
 };
 
 // Returns how many more files this process may open: ulimit -n minus the open descriptors.
-std::size_t available_file_descriptors();
+std::size_t count_free_file_descriptors();
 
 }  // namespace qkscope

@@ -18,34 +18,34 @@ namespace qkscope {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int number) : number_(number) {}
+  explicit FileDescriptor(int fd) : fd_(fd) {}
   ~FileDescriptor() { close(); }
-  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(number_, other.number_);
+    std::swap(fd_, other.fd_);
     return *this;
   }
 
-  int number() const { return number_; }
-  bool is_open() const { return number_ >= 0; }
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
   void close() {
-    if (is_open()) ::close(std::exchange(number_, -1));
+    if (is_open()) ::close(std::exchange(fd_, -1));
   }
 
  private:
-  int number_ = -1;
+  int fd_ = -1;
 };
 
 // Writes all bytes at the current position of an open file; `path` names it in error messages.
 void write_all(const FileDescriptor& file, std::span<const std::byte> bytes,
                const std::string& path);
 // fsync of the file's data.
-void sync_file(const std::string& path);
+void fsync_file(const std::string& path);
 // fsync of the folder: makes created, renamed and removed entries durable.
 void fsync_folder(const std::string& path);
 
 // Renames a file durably: syncs its data, renames it, syncs the folder.
-void move_into_place(const std::string& from, const std::string& to);
+void rename_durably(const std::string& from, const std::string& to);
 
 // Writes a file atomically: the data goes to a temporary file that commit() syncs and renames, so
 // the path never holds a partial file.
@@ -78,11 +78,11 @@ std::string temporary_path(const std::string& path);
 FileDescriptor create_temporary_file(const std::string& path, std::string& temporary);
 // Locks an existing temporary file or folder. Returns a closed descriptor if it does not exist.
 FileDescriptor try_lock_temporary_file(const std::string& path);
-// Deletes files and folders of killed processes: unlocked, named PREFIX + random letters + SUFFIX.
+// Deletes unlocked (abandoned) files and folders named PREFIX + random letters + SUFFIX.
 void remove_stale_temporaries(const std::string& folder, std::string_view prefix,
                               std::string_view suffix, std::size_t random_letters);
 
-// Writes the whole content through an OutputFile.
+// Writes a file with this content atomically (see OutputFile).
 void write_file(const std::string& path, std::string_view content);
 
 // An advisory file lock (flock), which the kernel releases when the process ends. A process that
@@ -90,18 +90,18 @@ void write_file(const std::string& path, std::string_view content);
 class FileLock {
  public:
   enum class LockMode { shared, exclusive };
-  enum class LockWait { no, yes };
+  enum class Blocking { no, yes };
 
-  // Creates the file and its folder if needed. With LockWait::no the constructor does not block,
-  // and is_held() tells whether the lock was acquired. Throws a failure when the file system cannot
-  // lock; with QKSCOPE_NO_LOCK=1 in the environment, every lock counts as held.
-  FileLock(const std::string& file, LockMode mode, LockWait wait);
+  // Creates the file and its folder if needed. With Blocking::no the constructor does not block,
+  // and is_held() tells whether the lock was acquired. Throws an Error of kind failure if the file
+  // system cannot lock; with QKSCOPE_NO_LOCK=1 in the environment, every lock counts as held.
+  FileLock(const std::string& file, LockMode mode, Blocking blocking);
 
   bool is_held() const { return file_.is_open(); }
 
   // Upgrades a shared lock to an exclusive one without blocking. Returns false if another process
   // holds the lock; the shared lock may then be lost as well.
-  bool try_upgrade() const;
+  bool try_upgrade_to_exclusive() const;
 
  private:
   FileDescriptor file_;

@@ -50,7 +50,7 @@ struct SplitComplex {
   Vector re;
   Vector im;
 
-  // The constructor is not defaulted, because GCC would compile it for the baseline target.
+  // Not "= default": GCC would compile a defaulted constructor for the baseline target.
   HWY_INLINE SplitComplex() {}
   HWY_INLINE SplitComplex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
   HWY_INLINE explicit SplitComplex(const FourComplex& from)
@@ -134,7 +134,7 @@ HWY_INLINE void apply_butterfly(SplitComplex (&x)[8]) {
   dft8(x);
 }
 
-// One FFT pass of radix kRadix. Twiddle factors are per vector (Twiddle) or per lane (FourComplex).
+// One FFT pass of radix kRadix. `Factor`: Twiddle if all lanes share a factor, else FourComplex.
 template <std::size_t kRadix, typename Factor>
 void apply_fft_stage(FourComplex* signal, std::size_t length, const Factor* w) {
   const std::size_t apart = length / kRadix;
@@ -166,8 +166,8 @@ void apply_last_fft_stage(FourComplex* signal, std::size_t length, const FourCom
   }
 }
 
-void transform_block(FourComplex* signal, std::size_t length, const FftTables& tables,
-                     const FourComplex* last) {
+void apply_deep_fft_stages(FourComplex* signal, std::size_t length, const FftTables& tables,
+                           const FourComplex* last) {
   std::size_t sub = length;
   for (const auto& w : tables.deep) {
     for (std::size_t at = 0; at < length; at += sub) apply_fft_stage<8>(signal + at, sub, w.data());
@@ -182,11 +182,12 @@ void apply_wide_fft_stage(FourComplex* signal, std::size_t length, int radix, co
   if (radix == 2) apply_fft_stage<2>(signal, length, w);
 }
 
-// Applies FFT passes number `level` and later to vectors [begin, begin + length) of the signal.
-void transform(FourComplex* signal, std::size_t begin, std::size_t length, const FftTables& tables,
-               std::size_t level, const Fft::BlockRangeCallback& done) {
+// Applies FFT pass `level` and all later passes to vectors [begin, begin + length) of the signal.
+void apply_fft_stages(FourComplex* signal, std::size_t begin, std::size_t length,
+                      const FftTables& tables, std::size_t level,
+                      const Fft::BlockRangeCallback& done) {
   if (level == tables.radices.size()) {
-    transform_block(signal + begin, length, tables, tables.last.data() + begin / length * 3);
+    apply_deep_fft_stages(signal + begin, length, tables, tables.last.data() + begin / length * 3);
     if (done) done(begin / 4, (begin + length) / 4);
     return;
   }
@@ -194,7 +195,7 @@ void transform(FourComplex* signal, std::size_t begin, std::size_t length, const
   apply_wide_fft_stage(signal + begin, length, radix, tables.wide[level].data());
   const auto sub = length / static_cast<std::size_t>(radix);
   for (std::size_t at = begin; at < begin + length; at += sub)
-    transform(signal, at, sub, tables, level + 1, done);
+    apply_fft_stages(signal, at, sub, tables, level + 1, done);
 }
 
 }  // namespace
@@ -205,7 +206,7 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope {
 namespace {
 
-HWY_EXPORT(transform);
+HWY_EXPORT(apply_fft_stages);
 
 // Returns exp(-2 pi i above / below).
 std::complex<float> root_of_unity(std::size_t above, std::size_t below) {
@@ -255,9 +256,9 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
             four_roots_of_unity(4 * length, [&](std::size_t lane) { return (4 * j + lane) * r; }));
   }
   radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
-  set_block_indices(radices);
-  // Per-lane twiddle factors, applied in the last FFT pass, because the wide passes and the
-  // transform across vectors omit them.
+  compute_digit_reversal(radices);
+  // The last FFT pass applies the twiddle factors that depend on the lane: the wide passes (across
+  // cache-sized parts) and the transform across the vectors of a block leave them out.
   for (std::size_t block = 0; block < block_count(); block += tables_.part / 4)
     for (std::size_t m = 1; m < 4; ++m)
       tables_.last.push_back(four_roots_of_unity(
@@ -266,7 +267,7 @@ Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(block_cou
 
 // Computes the digit-reversal permutation of the output blocks: a pass of radix r groups the
 // indices by their remainder modulo r.
-void Fft::set_block_indices(std::span<const int> radices) {
+void Fft::compute_digit_reversal(std::span<const int> radices) {
   places_.resize(block_count());
   residues_.resize(block_count());
   for (std::size_t k = 0; k < block_count(); ++k) {
@@ -284,7 +285,7 @@ void Fft::set_block_indices(std::span<const int> radices) {
   }
 }
 
-std::shared_ptr<const Fft> Fft::cached_of_size(std::size_t size) {
+std::shared_ptr<const Fft> Fft::find_or_make_cached(std::size_t size) {
   QKSCOPE_ASSERT(std::has_single_bit(size) && size >= 128);
   static std::mutex mutex;
   static std::map<std::size_t, std::shared_ptr<const Fft>> made;
@@ -294,9 +295,9 @@ std::shared_ptr<const Fft> Fft::cached_of_size(std::size_t size) {
   return slot;
 }
 
-void Fft::forward(std::span<FourComplex> signal, const BlockRangeCallback& done) const {
+void Fft::transform_in_place(std::span<FourComplex> signal, const BlockRangeCallback& done) const {
   QKSCOPE_ASSERT(signal.size() == size_ / 4);
-  QKSCOPE_DISPATCH(transform)(signal.data(), 0, signal.size(), tables_, 0, done);
+  QKSCOPE_DISPATCH(apply_fft_stages)(signal.data(), 0, signal.size(), tables_, 0, done);
 }
 
 }  // namespace qkscope

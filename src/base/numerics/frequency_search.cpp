@@ -6,16 +6,16 @@
 namespace qkscope {
 namespace {
 
-// Thresholds relative to the highest sample of |S|^2 at grid points and at midpoints between them.
-// A peak midway between two samples has 0.9 of its height at both, and the parabola through the
-// three highest samples reaches 0.98. The thresholds allow for noise.
+// Thresholds relative to the highest sample of the power |S|^2 at grid points and at midpoints
+// between them, with a margin for noise. If a peak lies midway between two samples, both have 0.9
+// of its height, and the vertex of the parabola through the three highest samples has 0.98 of it.
 constexpr double kCandidateThreshold = 0.6;
 constexpr double kParabolaThreshold = 0.8;
-// |S|^2 at the grid point nearest to a peak is at least 0.64 of the height of the peak, so a
-// midpoint is skipped if |S|^2 is below this threshold at both neighbouring grid points.
+// The midpoint of two grid points is evaluated only if |S|^2 at one of them exceeds this fraction
+// of its maximum: at the grid point nearest to a peak, |S|^2 is at least 0.64 of the peak.
 constexpr double kMidpointThreshold = 0.4;
-// Limits the number of refined peaks: one row at a distant position splits a broad peak into many
-// maxima of nearly equal height.
+// Limits the number of refined peaks: one position far from all others splits a broad peak into
+// many maxima of nearly equal height.
 constexpr std::size_t kMostRefinedRotations = 256;
 
 // Returns the height of the vertex of a parabola through a local maximum and its neighbours.
@@ -33,7 +33,7 @@ struct RefinedPeak {
 // Refines a peak of the power spectrum |S|^2 by a parabola through three values a quarter of a grid
 // step apart. `half`: position of the peak, in units of half a grid step.
 RefinedPeak refine_by_parabola(const Nufft& spectrum, std::int64_t half) {
-  const auto power = spectrum.powers_at_quarter_steps(half);
+  const auto power = spectrum.powers_around_half_step(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
   const double slope = 0.5 * (highest[1] - highest[-1]);
@@ -43,8 +43,8 @@ RefinedPeak refine_by_parabola(const Nufft& spectrum, std::int64_t half) {
   return {0.5 * to_double(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
-// Returns the argmax of |S|^2 in [low, high] by Newton's method, with a fixed `step` where convex.
-double offset_of_maximum(const PhaseSumTaylorSeries& sums, double low, double high, double step) {
+// Maximises |S|^2 over [low, high] by Newton's method; where |S|^2 is convex, climbs by `step`.
+double offset_of_maximum(const FourierSumTaylorSeries& sums, double low, double high, double step) {
   double move = 0;
   for (int round = 0; round < 30; ++round) {
     const auto [value, slope, bend] = sums.evaluate(move);
@@ -61,10 +61,10 @@ double offset_of_maximum(const PhaseSumTaylorSeries& sums, double low, double hi
 }  // namespace
 
 FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band)
-    : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
+    : order_(positions), band_(band), spectrum_(order_.offsets(), order_.position_extent(), band) {}
 
-// Refines the rotation frequency near `start`, by at most one grid step and inside the band.
-RotationFrequencyPeak FrequencySearch::refine_rotation(
+// Finds the frequency inside band_ and within one grid step of `start` that maximises |S|^2.
+RotationFrequencyPeak FrequencySearch::refine_rotation_frequency(
     double start, std::span<const std::complex<double>> units) const {
   const double step = spectrum_.frequency_step();
   const double sign = start < 0 ? -1 : 1;
@@ -72,18 +72,18 @@ RotationFrequencyPeak FrequencySearch::refine_rotation(
   const double high = std::min(band_.high, std::fabs(start) + step);
   const double first = std::clamp(std::fabs(start), low, high);
   // Each iteration moves to the maximum of a local Taylor series of |S|^2, but by at most `reach`.
-  // The last step is at most `exact`, within which the series is accurate to rounding.
+  // The last step is at most `exact`: the error of the series is then within rounding error.
   const double reach = 0.25 * step;
-  const double exact = PhaseSumTaylorSeries::largest_exact_shift(order_);
+  const double exact = FourierSumTaylorSeries::max_accurate_frequency_shift(order_);
   double at = sign * first;
   for (int round = 0;; ++round) {
-    const auto sums = expand_phase_sum(at, order_, units);
+    const auto sums = fourier_sum_taylor_series(at, order_, units);
     const double before = sign > 0 ? low - at : -high - at;
     const double behind = sign > 0 ? high - at : -low - at;
     double move = offset_of_maximum(sums, std::max(before, -reach), std::min(behind, reach), reach);
     if (round == 20) move = 0;  // at the centre the series has no truncation error
     if (std::fabs(move) <= exact) {
-      const double strength = std::abs(sums.evaluate(move).value) / to_double(order_.rows());
+      const double strength = std::abs(sums.evaluate(move).value) / to_double(order_.row_count());
       return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
     }
     at += move;
@@ -100,19 +100,19 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
     if (half > size) half -= 2 * size;
     if (spectrum_.is_inside_band(half >> 1)) highest = std::max(highest, power);
   }
-  const auto first = spectrum_.band_first_half_step();
-  const auto last = spectrum_.band_last_half_step();
+  const auto first = spectrum_.band_low_in_half_steps();
+  const auto last = spectrum_.band_high_in_half_steps();
   std::vector<GridPeak> peaks;
   for (const auto& [half, power] : found) {
     const auto steps = std::abs(half);
     if (steps < first || steps > last ||
         !(power > static_cast<float>(kCandidateThreshold) * highest))
       continue;
-    const double here = spectrum_.power(half);
-    const double before = spectrum_.power(half - 1);
+    const double here = spectrum_.power_at_half_step(half);
+    const double before = spectrum_.power_at_half_step(half - 1);
     const bool edge = steps == first || steps == last;
     if (!edge && here < before) continue;
-    const double behind = spectrum_.power(half + 1);
+    const double behind = spectrum_.power_at_half_step(half + 1);
     if (edge || here >= behind)
       peaks.push_back({half, here, parabola_vertex_height(before, here, behind)});
   }
@@ -122,9 +122,9 @@ std::vector<FrequencySearch::GridPeak> FrequencySearch::peaks_above_threshold() 
   return peaks;
 }
 
-RotationFrequencyPeak FrequencySearch::strongest_rotation(
+RotationFrequencyPeak FrequencySearch::strongest_rotation_frequency(
     std::span<const std::complex<double>> units) {
-  spectrum_.transform_values(units);
+  spectrum_.compute_spectrum(units);
   const auto peaks = peaks_above_threshold();
   const double step = spectrum_.frequency_step();
   const auto in_band = [&](double k) {
@@ -148,11 +148,11 @@ RotationFrequencyPeak FrequencySearch::strongest_rotation(
   // and interpolation). Comparing an estimate with an exact value needs half the tolerance.
   constexpr double kRelativeError = 0.02;
   for (const auto& candidate : candidates) {
-    const double exact = strongest.strength * to_double(order_.rows());
+    const double exact = strongest.strength * to_double(order_.row_count());
     if (candidate.power <
         std::max((1 - kRelativeError) * best, (1 - kRelativeError / 2) * exact * exact))
       break;
-    const auto peak = refine_rotation(candidate.k * step, units);
+    const auto peak = refine_rotation_frequency(candidate.k * step, units);
     if (peak.strength > strongest.strength) strongest = peak;
   }
   return strongest;

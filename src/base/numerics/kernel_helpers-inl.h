@@ -19,9 +19,9 @@ namespace qkscope::HWY_NAMESPACE {
 // Calls body(std::integral_constant<int, n>()) with n = min(count, kMost), because the compiler
 // keeps an array of sums in registers only if its length is a compile-time constant.
 template <int kMost, typename Body>
-HWY_INLINE void dispatch_constant_count(std::int64_t count, const Body& body) {
+HWY_INLINE void call_with_compile_time_count(std::int64_t count, const Body& body) {
   if constexpr (kMost > 1)
-    if (count < kMost) return dispatch_constant_count<kMost - 1>(count, body);
+    if (count < kMost) return call_with_compile_time_count<kMost - 1>(count, body);
   body(std::integral_constant<int, kMost>());
 }
 

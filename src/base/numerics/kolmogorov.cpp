@@ -4,7 +4,7 @@
 // at its edges bound the distance inside the bin; the largest distance at an edge is a lower bound
 // of D_n. Only bins whose upper bound reaches the lower bound can hold the maximum: their values
 // are collected, sorted and evaluated exactly.
-// kolmogorov_distance_reference() in reference.h is the plain version.
+// kolmogorov_distance_to_normal_reference() in reference.h is the plain version.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 #include "base/core/numbers.h"
 #include "base/numerics/normal.h"
 #include "base/numerics/products.h"
@@ -46,9 +46,9 @@ double smirnov_series_term(double n, double x, double j) {
          std::sqrt(n / (2 * std::numbers::pi * j * rest));
 }
 
-// P(D_n+ >= x), the one-sided statistic. The terms form a smooth bell of width n / (4 sqrt(n) x).
-// If the bell spans many terms, the sum over every s-th term times s is the same (trapezoidal rule,
-// error exp(-2 pi^2 (width / s)^2)).
+// Returns P(D_n+ >= x) of the one-sided statistic. The terms are bell-shaped in j, with a standard
+// deviation near sqrt(n) / (4 x); `width` is half of it. If it is large, the sum of every s-th term
+// times s is the same (trapezoidal rule, error below exp(-2 pi^2 (width / s)^2)).
 double one_sided_smirnov_p(std::int64_t count, double x) {
   const auto n = to_double(count);
   const double last = std::floor(n * (1 - x));
@@ -60,8 +60,8 @@ double one_sided_smirnov_p(std::int64_t count, double x) {
   return step * sum;
 }
 
-// Durbin's matrix by Marsaglia, Tsang and Wang: P(D_n < d) is an entry of the n-th power of a
-// banded matrix of order 2 ceil(n d) - 1.
+// Durbin's matrix by Marsaglia, Tsang and Wang: P(D_n < d) is n! / n^n times an entry of the n-th
+// power of a Hessenberg matrix of order 2 ceil(n d) - 1.
 double durbin_cdf(std::int64_t n, double d) {
   const double nd = to_double(n) * d;
   const auto k = static_cast<std::int64_t>(std::ceil(nd));
@@ -110,7 +110,7 @@ double durbin_cdf(std::int64_t n, double d) {
   return std::ldexp(p, power_exponent);
 }
 
-// Pelz and Good: P(sqrt(n) D_n <= z) to the order n^(-3/2), in the form that converges for small z.
+// Pelz and Good: P(sqrt(n) D_n <= z) to order n^(-3/2), in the form that converges for small z.
 double pelz_good_cdf(double n, double d) {
   const double z = std::sqrt(n) * d;
   const double z2 = z * z;
@@ -147,14 +147,14 @@ double pelz_good_cdf(double n, double d) {
           (k3 / (6480 * z6 * z4) + even3 / (216 * z6)) / (n * std::sqrt(n)));
 }
 
-// Range of the bins in standard deviations; the outermost bins count the values outside.
+// Half-width of the histogram in standard deviations; values beyond it are in the outermost bins.
 constexpr double kRange = 3.5;
 constexpr std::size_t kNormalBins = 2816;  // a multiple of kLanes below
 constexpr double kRounding = 1e-6;         // rounding error of the bounds
 
 // Standard normal CDF at the bin edges; the outermost bins extend to infinity.
-const std::vector<double>& cdf_at_edges() {
-  return fork_safe_static([] {
+const std::vector<double>& cdf_at_bin_edges() {
+  return lazy_init_lock_free([] {
     std::vector<double> edges(kNormalBins + 1);
     for (std::size_t i = 0; i <= kNormalBins; ++i)
       edges[i] = normal_cdf(-kRange + 2 * kRange * to_double(i) / kNormalBins);
@@ -177,8 +177,8 @@ std::vector<double> normal_cdf_of_values(std::span<const double> values, double 
   return cdf;
 }
 
-// Bins of equal width in ascending order, starting at `low`. Values outside the range count in the
-// first or last bin.
+// Bins of equal width in ascending order, starting at `low`. Values outside the range are counted
+// in the first or last bin.
 struct EqualWidthBins {
   double low;
   double scale;  // bins per unit
@@ -196,7 +196,7 @@ struct EqualWidthBins {
 
 struct Histogram {
   std::vector<std::uint16_t> bin;    // (values)
-  std::vector<std::int32_t> before;  // (bins + 1): values in bins below
+  std::vector<std::int32_t> before;  // (bins + 1): number of values in lower bins
 
   Histogram(std::span<const double> values, const EqualWidthBins& bins)
       : bin(values.size()), before(bins.size + 1) {
@@ -244,14 +244,14 @@ double kolmogorov_p_value(std::int64_t count, double d) {
 }
 
 double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale) {
-  const auto& edges = cdf_at_edges();
+  const auto& edges = cdf_at_bin_edges();
   const auto bins = edges.size() - 1;
   const Histogram histogram(
       values, {centre - kRange / scale, scale * (to_double(bins) / (2 * kRange)), bins});
   const auto n = to_double(values.size());
   std::vector<double> share(bins + 1);  // fraction of the values in lower bins
   for (std::size_t bin = 0; bin <= bins; ++bin) share[bin] = histogram.before[bin] * (1 / n);
-  // Largest distance at a bin edge, a lower bound of D_n, with kLanes maxima for vectorisation.
+  // Largest distance at a bin edge, a lower bound of the statistic D_n; kLanes maxima, for SIMD.
   constexpr std::size_t kLanes = 8;
   double largest[kLanes] = {};
   for (std::size_t bin = 0; bin < bins; bin += kLanes)
@@ -274,7 +274,7 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   return distance;
 }
 
-// Youden's J without sorting both samples: counts per bin give an upper bound of J inside every
+// Youden's J without sorting both samples: counts per bin give an upper bound on J inside every
 // bin, and only bins with a bound above the best J at a bin edge are sorted and scanned.
 double youden_j(std::span<const double> upper, std::span<const double> lower) {
   constexpr std::size_t kBins = 1024;
@@ -286,8 +286,7 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   const Histogram lower_bins(lower, bins);
   const auto nu = to_double(upper.size());
   const auto nl = to_double(lower.size());
-  // Youden's J at threshold x is (fraction of `lower` values <= x) - (fraction of `upper` values <=
-  // x).
+  // Youden's J at x is (fraction of `lower` values <= x) - (fraction of `upper` values <= x).
   double best = 0;
   double j = 0;
   std::vector<double> bound(kBins);
@@ -302,8 +301,8 @@ double youden_j(std::span<const double> upper, std::span<const double> lower) {
   for (std::size_t bin = 0; bin < kBins; ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
   const auto from_lower = sorted_values_in_bins(lower, lower_bins, marked);
   const auto from_upper = sorted_values_in_bins(upper, upper_bins, marked);
-  std::size_t passed = 0;        // members of from_upper <= x
-  std::size_t lower_before = 0;  // members in earlier bins
+  std::size_t passed = 0;        // number of values <= x in from_upper
+  std::size_t lower_before = 0;  // number of values in lower bins
   std::size_t upper_before = 0;
   std::size_t bin = kBins;
   for (std::size_t i = 0; i < from_lower.size(); ++i) {

@@ -16,8 +16,7 @@ void scale_in_place(std::span<double> x, double factor) {
   for (double& value : x) value *= factor;
 }
 
-// Builds the tridiagonal matrix of the Lanczos recurrence.
-Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off_diagonal) {
+Matrix tridiagonal_matrix(std::span<const double> diagonal, std::span<const double> off_diagonal) {
   const auto n = std::ssize(diagonal);
   Matrix matrix(n, n);
   for (std::int64_t i = 0; i < n; ++i) {
@@ -32,7 +31,7 @@ Matrix tridiagonal(std::span<const double> diagonal, std::span<const double> off
 void orthogonalize_against(const Matrix& basis, std::int64_t count, std::span<double> x) {
   double along[kMostSteps];
   for (int round = 0; round < 2; ++round) {
-    row_dot_products(basis.row(0), count, x, along);
+    compute_row_dots(basis.row(0), count, x, along);
     for (std::int64_t i = 0; i < count; ++i) add_scaled(-along[i], {basis.row(i), x.size()}, x);
   }
 }
@@ -57,13 +56,13 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
   std::vector<double> off_diagonal;
   for (std::int64_t step = 1; step <= steps; ++step) {
     const auto newest = std::copy(next.begin(), next.end(), basis.row(step - 1)) - matrix.cols;
-    row_dot_products(matrix.data.data(), matrix.rows, {newest, next.size()}, next.data());
+    compute_row_dots(matrix.data.data(), matrix.rows, {newest, next.size()}, next.data());
     diagonal.push_back(dot(next, {newest, next.size()}));
     orthogonalize_against(basis, step, next);
     const double rest = norm(next);
     // Check convergence every fourth step: the small eigenproblem costs about as much as a step.
     if (step % 4 == 0 || step == matrix.rows) {
-      const Eigenpairs small = leading_eigenpairs(tridiagonal(diagonal, off_diagonal), 1);
+      const Eigenpairs small = leading_eigenpairs(tridiagonal_matrix(diagonal, off_diagonal), 1);
       const double residual = rest * std::fabs(small.vectors(0, step - 1));
       if (residual <= kResidual * std::fabs(small.values.front()))
         return linear_combination(basis, step, small.vectors.row(0));
@@ -74,7 +73,7 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     scale_in_place(next, 1 / rest);
   }
   // No convergence, because eigenvalues are close or `start` is bad: use the full decomposition.
-  const Eigenpairs all = symmetric_eigen(matrix);
+  const Eigenpairs all = symmetric_eigenpairs(matrix);
   return {all.vectors.row(0), all.vectors.row(0) + all.vectors.cols};
 }
 

@@ -42,10 +42,10 @@ struct PeriodogramValue {
   double slope = 0;
 };
 
-// Computes the R^2 of the sinusoid fit and its derivative with respect to omega from the Fourier
-// sums Y(omega) of the values, E(omega) and E(2 omega) of ones, and their derivatives.
-PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice,
-                                   double n) {
+// Computes R^2 of the sinusoid fit and its derivative with respect to omega. `y`, `once`, `twice`:
+// the Fourier sums Y(omega), E(omega) and E(2 omega), which are defined at the top of this file.
+PeriodogramValue periodogram_value(const FourierSum& y, const FourierSum& once,
+                                   const FourierSum& twice, double n) {
   const NormalMatrix products(once.value, twice.value, n);
   const double determinant = products.determinant();
   if (determinant == 0) return {};
@@ -53,7 +53,7 @@ PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, cons
   const double v = -y.value.imag();
   const double a = (u * products.ss - v * products.cs) / determinant;
   const double b = (v * products.cc - u * products.cs) / determinant;
-  // Derivatives of the normal matrix; by the chain rule, d/domega E(2 omega) = 2 E'(2 omega).
+  // Derivatives of the elements of NormalMatrix. Chain rule: d/domega E(2 omega) = 2 E'(2 omega).
   const double c = once.value.real();
   const double s = -once.value.imag();
   const double dc = once.slope.real();
@@ -66,17 +66,17 @@ PeriodogramValue periodogram_value(const PhaseSum& y, const PhaseSum& once, cons
 }
 
 // R^2 of the sinusoid fit near one frequency, from Taylor series of the Fourier sums.
-class PeriodogramSeries {
+class PeriodogramTaylorSeries {
  public:
-  PeriodogramSeries(double omega, const PositionOrder& order,
-                    std::span<const std::complex<double>> values,
-                    std::span<const std::complex<double>> ones)
+  PeriodogramTaylorSeries(double omega, const SortedPositions& order,
+                          std::span<const std::complex<double>> values,
+                          std::span<const std::complex<double>> ones)
       : n_(to_double(ones.size())),
-        values_(expand_phase_sum(omega, order, values)),
-        once_(expand_phase_sum(omega, order, ones)),
-        twice_(expand_phase_sum(2 * omega, order, ones)) {}
+        values_(fourier_sum_taylor_series(omega, order, values)),
+        once_(fourier_sum_taylor_series(omega, order, ones)),
+        twice_(fourier_sum_taylor_series(2 * omega, order, ones)) {}
 
-  PeriodogramValue at(double move) const {
+  PeriodogramValue value_at(double move) const {
     return periodogram_value(values_.evaluate(move), once_.evaluate(move),
                              twice_.evaluate(2 * move), n_);
   }
@@ -84,10 +84,10 @@ class PeriodogramSeries {
   // Returns the offset in [low, high] of the local maximum of R^2 that is uphill from offset 0, by
   // bisection on the derivative.
   double offset_of_maximum(double low, double high) const {
-    const bool forward = at(0).slope > 0;
+    const bool forward = value_at(0).slope > 0;
     double below = 0;
     double above = forward ? high : low;
-    const auto is_below = [&](double move) { return (at(move).slope > 0) == forward; };
+    const auto is_below = [&](double move) { return (value_at(move).slope > 0) == forward; };
     if (is_below(above)) return above;
     for (int round = 0; round < 50; ++round) {
       const double middle = 0.5 * (below + above);
@@ -98,20 +98,20 @@ class PeriodogramSeries {
 
  private:
   double n_;
-  PhaseSumTaylorSeries values_;
-  PhaseSumTaylorSeries once_;
-  PhaseSumTaylorSeries twice_;
+  FourierSumTaylorSeries values_;
+  FourierSumTaylorSeries once_;
+  FourierSumTaylorSeries twice_;
 };
 
 // Below this frequency, in radians over the whole range of positions, errors of the Taylor series
 // and of the NUFFT would be visible in R^2, so exact sums are used.
 constexpr double kLowFrequency = 12;
 
-// Bounds the run time: a single row at a distant position splits a broad peak into many local
-// maxima, whose number grows with the range of the positions.
+// Bounds the run time: one position far from all others splits a broad peak into many local maxima,
+// whose number grows with the range of the positions.
 constexpr std::size_t kMostRefinedPeaks = 1000;
 
-// Climbs from `start` to the nearest local maximum of R^2 in the band, by the Illinois variant of
+// Climbs from `start` to the nearest local maximum of R^2 in `band`, by the Illinois variant of
 // regula falsi on the derivative. Low frequencies require exact sums, so no Taylor series is used.
 template <typename HeightAt>
 SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightAt& height_at) {
@@ -142,23 +142,22 @@ SinusoidFit refine_low_frequency(double start, FrequencyBand band, const HeightA
   return {at, height_at(at).r_squared};
 }
 
-// Climbs from `start` to the nearest local maximum of R^2 in the band, with Taylor series.
-SinusoidFit refine_peak(double start, FrequencyBand band, const PositionOrder& order,
+// Climbs from `start` to a local maximum of R^2 in `band`, using local Taylor series.
+SinusoidFit refine_peak(double start, FrequencyBand band, const SortedPositions& order,
                         std::span<const std::complex<double>> values,
                         std::span<const std::complex<double>> ones) {
-  const auto length = to_double(order.length());
   // Each iteration moves to the maximum of a local Taylor series of R^2, but by at most `reach`.
-  // The last step is at most `exact`, within which the series is accurate to rounding.
-  const double reach = 0.5 / length;
-  // Half the accurate range, because a step in omega shifts the series at 2 omega by twice as much.
-  const double exact = 0.5 * PhaseSumTaylorSeries::largest_exact_shift(order);
+  // The last step is at most `exact`: the error of the series is then within rounding error.
+  const double reach = 0.5 / to_double(order.position_extent());
+  // Half the maximum: a step d in omega shifts the series of sum exp(-2 i omega t) by 2 d.
+  const double exact = 0.5 * FourierSumTaylorSeries::max_accurate_frequency_shift(order);
   double at = start;
   for (int round = 0;; ++round) {
-    const PeriodogramSeries series(at, order, values, ones);
+    const PeriodogramTaylorSeries series(at, order, values, ones);
     const double move =
         series.offset_of_maximum(std::max(band.low - at, -reach), std::min(band.high - at, reach));
-    if (std::fabs(move) <= exact) return {at + move, series.at(move).r_squared};
-    if (round == 20) return {at, series.at(0).r_squared};
+    if (std::fabs(move) <= exact) return {at + move, series.value_at(move).r_squared};
+    if (round == 20) return {at, series.value_at(0).r_squared};
     at += move;
   }
 }
@@ -171,32 +170,33 @@ std::vector<double> centred_copy(std::span<const double> values) {
   return centred;
 }
 
-// Computes E(omega) = sum exp(-i omega t) on [0, 2 band.high] by NUFFT, shifted down by `shift`
-// grid points, so that both E(omega) and E(2 omega) lie in the band.
-void compute_spectrum_of_ones(const PositionOrder& order, std::int64_t shift, Nufft& spectrum) {
+// Computes E(omega) = sum exp(-i omega t) on [0, 2 band.high] by NUFFT. Grid point k of `spectrum`
+// holds E at point k + shift, because the grid covers only -band.high to band.high.
+void compute_spectral_window(const SortedPositions& order, std::int64_t shift, Nufft& spectrum) {
   const double omega = to_double(shift) * spectrum.frequency_step();
-  const PhaseTable phase(omega, order.length());
-  const auto back = std::polar(1.0, omega * spectrum.origin());
+  const PhaseTable phase(omega, order.position_extent());
+  const auto back = std::polar(1.0, omega * spectrum.phase_origin());
   std::vector<std::complex<double>> signal;
-  signal.reserve(as_index(order.rows()));
+  signal.reserve(as_index(order.row_count()));
   for (const auto offset : order.offsets())
     signal.push_back(PhaseTable::complex_product(phase[offset], back));
-  spectrum.transform_values(signal);
+  spectrum.compute_spectrum(signal);
 }
 
 }  // namespace
 
-LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& spectrum)
-    : band_{std::max(std::numbers::pi / 4 / to_double(order.length()), band.low), band.high},
+LombScargle::LombScargle(const SortedPositions& order, FrequencyBand band, Nufft& spectrum)
+    : band_{std::max(std::numbers::pi / 4 / to_double(order.position_extent()), band.low),
+            band.high},
       step_(spectrum.frequency_step()),
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
-      ones_(as_index(order.rows()), 1.0),
+      ones_(as_index(order.row_count()), 1.0),
       exact_ones_(order, std::vector<double>(ones_.size(), 1.0)) {
   const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
-  const double slow = kLowFrequency / to_double(order.length());
-  const auto n = to_double(order.rows());
+  const double slow = kLowFrequency / to_double(order.position_extent());
+  const auto n = to_double(order.row_count());
   const auto shift = std::llround(band_.high / step_);
-  compute_spectrum_of_ones(order, shift, spectrum);
+  compute_spectral_window(order, shift, spectrum);
   inverse_.resize(as_index(std::max<std::int64_t>(0, last - first_ + 1)) + 1);
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
@@ -204,8 +204,8 @@ LombScargle::LombScargle(const PositionOrder& order, FrequencyBand band, Nufft& 
     inverse_[i] = invert_normal_matrix(exact_ones_.evaluate(omega(i)).value,
                                        exact_ones_.evaluate(2 * omega(i)).value, n);
   for (std::size_t i = exact_; i < inverse_.size(); ++i)
-    inverse_[i] = invert_normal_matrix(spectrum.value_at_point(grid_point(i) - shift),
-                                       spectrum.value_at_point(2 * grid_point(i) - shift), n);
+    inverse_[i] = invert_normal_matrix(spectrum.value_at_grid_point(grid_index(i) - shift),
+                                       spectrum.value_at_grid_point(2 * grid_index(i) - shift), n);
 }
 
 LombScargle::InverseNormalMatrix LombScargle::invert_normal_matrix(std::complex<double> once,
@@ -218,7 +218,7 @@ LombScargle::InverseNormalMatrix LombScargle::invert_normal_matrix(std::complex<
   return {inverse * products.ss, -inverse * products.cs, inverse * products.cc};
 }
 
-// Returns n R^2 of the best sinusoid, from Y(omega) = sum y exp(-i omega t) of centred values.
+// Returns the sum of squares that a sinusoid explains, from Y(omega) = sum y exp(-i omega t).
 double LombScargle::explained_sum_of_squares(std::complex<double> values,
                                              const InverseNormalMatrix& inverse) {
   const double u = values.real();
@@ -232,11 +232,11 @@ std::vector<double> LombScargle::periodogram(const LowFrequencySums& slow,
   for (std::size_t i = 0; i < exact_; ++i)
     all[i] = explained_sum_of_squares(slow.evaluate(omega(i)).value, inverse_[i]);
   for (std::size_t i = exact_; i < inverse_.size(); ++i)
-    all[i] = explained_sum_of_squares(spectrum.value_at_point(grid_point(i)), inverse_[i]);
+    all[i] = explained_sum_of_squares(spectrum.value_at_grid_point(grid_index(i)), inverse_[i]);
   return all;
 }
 
-// Returns the vertex of the parabola through the periodogram at frequency i and its two neighbours.
+// Returns the frequency at the vertex of a parabola through periodogram values i - 1, i and i + 1.
 double LombScargle::parabola_vertex(std::size_t i, std::span<const double> height) const {
   if (i == 0 || i + 1 == height.size()) return omega(i);
   const double before = omega(i) - omega(i - 1);
@@ -248,16 +248,17 @@ double LombScargle::parabola_vertex(std::size_t i, std::span<const double> heigh
   return bend < 0 ? omega(i) + std::clamp(-0.5 * slope / bend, -before, behind) : omega(i);
 }
 
-SinusoidFit LombScargle::best_fit(std::span<const double> values, const PositionOrder& order,
+SinusoidFit LombScargle::best_fit(std::span<const double> values, const SortedPositions& order,
                                   Nufft& spectrum) const {
   auto centred = centred_copy(values);
   const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};
-  const double scale = std::sqrt(to_double(values.size()) / total);
+  const auto count = to_double(values.size());
+  const double scale = std::sqrt(count / total);
   for (double& y : centred) y *= scale;
   const std::vector<std::complex<double>> scaled(centred.begin(), centred.end());
   const LowFrequencySums slow(order, centred);
-  spectrum.transform_values(scaled);
+  spectrum.compute_spectrum(scaled);
   const auto height = periodogram(slow, spectrum);
   // If a peak lies midway between two grid points, R^2 at these points is 0.64 of the peak.
   constexpr double kPeakThreshold = 0.6;
@@ -272,15 +273,15 @@ SinusoidFit LombScargle::best_fit(std::span<const double> values, const Position
   if (peaks.size() > kMostRefinedPeaks) peaks.resize(kMostRefinedPeaks);
   const auto exact_value = [&](double at) {
     return periodogram_value(slow.evaluate(at), exact_ones_.evaluate(at),
-                             exact_ones_.evaluate(2 * at), to_double(values.size()));
+                             exact_ones_.evaluate(2 * at), count);
   };
   SinusoidFit found{kNan, -1};
   for (const auto i : peaks) {
-    if (height[i] < kPeakThreshold * found.r_squared) break;
+    if (height[i] < kPeakThreshold * count * found.r_squared) break;
     const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
                                i + 1 < height.size() ? omega(i + 1) : band_.high};
     const double start = parabola_vertex(i, height);
-    const auto peak = beside.low * to_double(order.length()) < kLowFrequency
+    const auto peak = beside.low * to_double(order.position_extent()) < kLowFrequency
                           ? refine_low_frequency(start, beside, exact_value)
                           : refine_peak(start, beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;

@@ -6,7 +6,7 @@
 
 namespace qkscope {
 
-void fill_lower_triangle(Matrix& matrix) {
+void mirror_upper_triangle(Matrix& matrix) {
   for (std::int64_t i = 0; i < matrix.rows; ++i)
     for (std::int64_t j = 0; j < i; ++j) matrix(i, j) = matrix(j, i);
 }
@@ -17,7 +17,7 @@ double trace(const Matrix& matrix) {
   return sum;
 }
 
-std::vector<double> householder_between(std::span<const double> from, std::span<const double> to) {
+std::vector<double> householder_vector(std::span<const double> from, std::span<const double> to) {
   std::vector<double> w;
   for (std::size_t i = 0; i < from.size(); ++i) w.push_back(from[i] - to[i]);
   const double length = norm(w);
@@ -26,13 +26,13 @@ std::vector<double> householder_between(std::span<const double> from, std::span<
   return w;
 }
 
-void apply_reflection(std::span<double> x, std::span<const double> w) {
+void apply_householder(std::span<double> x, std::span<const double> w) {
   if (w.empty()) return;
   add_scaled(-2 * dot(x, w), w, x);
 }
 
 void reflect_rows(Matrix& rows, std::span<const double> w) {
-  for (std::int64_t i = 0; i < rows.rows; ++i) apply_reflection({rows.row(i), w.size()}, w);
+  for (std::int64_t i = 0; i < rows.rows; ++i) apply_householder({rows.row(i), w.size()}, w);
 }
 
 Matrix semidefinite_cholesky(const Matrix& matrix) {
@@ -44,7 +44,7 @@ Matrix semidefinite_cholesky(const Matrix& matrix) {
     // Columns j and above of the Cholesky factor are still 0, so dot products of whole rows include
     // only the first j elements.
     const std::span<const double> row(root.row(j), known.size());
-    row_dot_products(row.data(), n - j, row, known.data());
+    compute_row_dots(row.data(), n - j, row, known.data());
     // A pivot below the threshold is a rounding error: this row depends linearly on previous rows.
     const double rest = matrix(j, j) - known[0];
     if (!(rest > 1e-13 * matrix(j, j))) continue;

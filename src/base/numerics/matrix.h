@@ -18,9 +18,9 @@ double sum(std::span<const double> x);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
 // Matrix-vector product: out (count) = rows (count, cols) times y (cols).
-void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
+void compute_row_dots(const double* rows, std::int64_t count, std::span<const double> y,
                       double* out);
-void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
+void compute_row_dots(const float* rows, std::int64_t count, std::span<const double> y,
                       double* out);
 double norm(std::span<const double> x);
 
@@ -36,7 +36,8 @@ PowerSums central_power_sums(std::span<const double> x, double centre);
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
 
-// Input row of compute_weighted_sums(): sums (3, cols) of weight x, of moment x and of weight x^2.
+// A row x (cols) with two factors. compute_weighted_sums() computes the sums over the rows of
+// weight * x, moment * x and weight * x^2, shape (3, cols).
 struct WeightedRow {
   const float* x;  // (cols)
   double weight;
@@ -101,14 +102,14 @@ struct PaddedRows {
   double* row(std::int64_t i) const { return data + i * stride; }
 };
 
-void fill_lower_triangle(Matrix& matrix);
+void mirror_upper_triangle(Matrix& matrix);
 double trace(const Matrix& matrix);
 
-// Returns the Householder vector w for which I - 2 w w^T maps unit vector `from` to unit vector
-// `to`; empty if they are equal.
-std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
+// Returns the Householder vector w for which I - 2 w w^T maps the unit vector `from` to the unit
+// vector `to`; empty if they are equal.
+std::vector<double> householder_vector(std::span<const double> from, std::span<const double> to);
 // Householder reflection x -= 2 w (w . x); no change if w is empty.
-void apply_reflection(std::span<double> x, std::span<const double> w);
+void apply_householder(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
 
 // Returns the lower triangular L with L L^T = matrix for a symmetric positive semidefinite matrix.
@@ -120,10 +121,11 @@ struct Eigenpairs {
   Matrix vectors;              // (.., n): row i is the unit eigenvector of values[i]
 };
 
-// Returns all eigenpairs. Throws a failure error if the iteration does not converge (NaN).
-Eigenpairs symmetric_eigen(const Matrix& matrix);
+// Returns all eigenpairs. Throws an Error of kind failure if the iteration does not converge (NaN
+// input).
+Eigenpairs symmetric_eigenpairs(const Matrix& matrix);
 // Returns all eigenvalues and the eigenvectors of at least the `count` largest ones (0: eigenvalues
-// only). For a small count, takes about half the time of symmetric_eigen().
+// only). For a small count, takes about half the time of symmetric_eigenpairs().
 Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count);
 
 // Returns the unit eigenvector of the largest eigenvalue of a symmetric matrix, with a residual

@@ -80,8 +80,8 @@ HWY_INLINE Vector erfc_of_positive(Vector u) {
       evaluate_polynomial(kErfcx, hn::Mul(hn::Mul(hn::Sub(u, broadcast(3)), growth), inverse));
   const Vector square = hn::Mul(u, u);
   const Vector e = exp_of_negative(hn::Neg(square));
-  // exp(-u^2) = exp(-square) (1 - lost), where `lost` is the rounding error of u^2, computed by
-  // Veltkamp-Dekker splitting.
+  // exp(-u^2) is about exp(-square) (1 - lost), where u^2 = square + lost exactly; `lost` comes
+  // from Veltkamp-Dekker splitting.
   const Vector scaled = hn::Mul(u, broadcast(kSplit));
   const Vector high = hn::Sub(scaled, hn::Sub(scaled, u));
   const Vector low = hn::Sub(u, high);
@@ -109,12 +109,11 @@ void erfc_in_place_kernel(std::span<double> z) {
 constexpr float kPlasticity[] = {1.0F,           0.159153864F,    0.0102773225F,  0.000394114875F,
                                  1.84215296e-5F, 1.47551532e-07F, 1.60510982e-08F};
 
-using Floats = hn::CappedTag<float, kLaneStep>;
-
-// Returns the plasticity 4 Phi(z) (1 - Phi(z)) in units of kPlasticityUnit.
-HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of_z_score(hn::Vec<Floats> z) {
+// Returns the plasticity 4 p (1 - p) of two keys, where p = Phi(z) is the probability over queries
+// that the first key has the higher score. Unit: kPlasticityUnit.
+template <typename Floats>
+HWY_INLINE auto plasticity_of_z_score(Floats d, hn::Vec<Floats> z) {
   constexpr float kRootOfUnits = 1 << 12;
-  const Floats d;
   const auto term = [&](int i) HWY_ATTR { return hn::Set(d, kPlasticity[i]); };
   const auto square = hn::Mul(z, z);
   const auto fourth = hn::Mul(square, square);
@@ -126,25 +125,27 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, Floats>> plasticity_of_z_score(hn::
   return hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), hn::NearestInt(hn::Mul(root, root)));
 }
 
-// Prefix sums of plasticity over the query points, with one pair of keys per SIMD lane. A z score
-// costs one multiply-add, because the interpolation's start and slope stay in registers.
-template <int kVectors>
-HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
-                                            const LanePointRanges& points, std::uint32_t* running,
-                                            std::uint32_t* total) {
+// Computes prefix sums over queries (points) of the plasticity 4 Phi(z) Phi(-z) of key pairs, one
+// pair per SIMD lane. Interpolating z takes one multiply-add: start and slope stay in registers.
+template <int kLanes>
+HWY_INLINE void accumulate_plasticity_lanes(const ZScoreTable& lines,
+                                            const QueryRangesPerSimdLane& points,
+                                            std::uint32_t* running, std::uint32_t* total) {
+  using Floats = hn::CappedTag<float, (kLanes & -kLanes)>;  // a power of two
   const Floats d;
   const hn::Rebind<std::uint32_t, Floats> units;
   const hn::Rebind<std::int32_t, Floats> numbers;
-  constexpr std::int64_t kLanes = kVectors * kLaneStep;
+  constexpr int kStep = hn::MaxLanes(d);  // lanes per vector
+  constexpr int kVectors = kLanes / kStep;
   hn::Vec<decltype(units)> sum[kVectors];
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) sum[v] = hn::Zero(units);
   const auto store_sums = [&]() HWY_ATTR {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kLaneStep);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], units, running + v * kStep);
     running += kLanes;
   };
-  // Adds query points [first, end) between two columns; a lane whose range excludes a point adds 0.
+  // Adds the plasticity at points [first, end), all in one column of z; excluded lanes add 0.
   const auto add_points = [&](std::int32_t first, std::int32_t end) HWY_ATTR {
     const auto row = lines.column[first] - lines.first_column;
     const float* const z = lines.z + row * kLanes;
@@ -153,18 +154,18 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
     hn::Vec<Floats> slope[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      start[v] = hn::LoadU(d, z + v * kLaneStep);
-      slope[v] = hn::Sub(hn::LoadU(d, next + v * kLaneStep), start[v]);
+      start[v] = hn::LoadU(d, z + v * kStep);
+      slope[v] = hn::Sub(hn::LoadU(d, next + v * kStep), start[v]);
     }
     for (auto i = first; i < end; ++i) {
       const auto fraction = hn::Set(d, lines.fraction[i]);
       auto of_lanes = hn::Zero(units);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        auto value = plasticity_of_z_score(hn::MulAdd(slope[v], fraction, start[v]));
+        auto value = plasticity_of_z_score(d, hn::MulAdd(slope[v], fraction, start[v]));
         const auto at = hn::Set(numbers, i);
-        const auto from = hn::LoadU(numbers, points.lane_first + v * kLaneStep);
-        const auto to = hn::LoadU(numbers, points.lane_end + v * kLaneStep);
+        const auto from = hn::LoadU(numbers, points.lane_first + v * kStep);
+        const auto to = hn::LoadU(numbers, points.lane_end + v * kStep);
         const auto counts = hn::AndNot(hn::Lt(at, from), hn::Lt(at, to));
         value = hn::IfThenElseZero(hn::RebindMask(units, counts), value);
         sum[v] = hn::Add(sum[v], value);
@@ -181,11 +182,11 @@ HWY_INLINE void accumulate_plasticity_lanes(const ZScoreInterpolation& lines,
   }
 }
 
-void accumulate_plasticity_kernel(const ZScoreInterpolation& lines, const LanePointRanges& points,
+void accumulate_plasticity_kernel(const ZScoreTable& lines, const QueryRangesPerSimdLane& points,
                                   std::uint32_t* running, std::uint32_t* total) {
-  dispatch_constant_count<kMostLanes / kLaneStep>(
+  call_with_compile_time_count<kMostLanes / kLaneStep>(
       lines.lanes / kLaneStep, [&](auto vectors) HWY_ATTR {
-        accumulate_plasticity_lanes<vectors>(lines, points, running, total);
+        accumulate_plasticity_lanes<vectors * kLaneStep>(lines, points, running, total);
       });
 }
 
@@ -198,7 +199,7 @@ namespace qkscope {
 
 QKSCOPE_EXPORT_KERNEL(void, erfc_in_place, (std::span<double> z), (z));
 QKSCOPE_EXPORT_KERNEL(void, accumulate_plasticity,
-                      (const ZScoreInterpolation& lines, const LanePointRanges& points,
+                      (const ZScoreTable& lines, const QueryRangesPerSimdLane& points,
                        std::uint32_t* running, std::uint32_t* total),
                       (lines, points, running, total));
 

@@ -19,20 +19,21 @@ inline double log_gamma(double x) {
   return ::lgamma_r(x, &sign);
 }
 
-// Table of z scores of up to kMostLanes key pairs, one per SIMD lane. Values between two columns
-// are interpolated linearly: z[c] + fraction (z[c + 1] - z[c]); after the last column, z[c].
+// Table of z scores of up to kMostLanes key pairs, one pair per SIMD lane, for linear
+// interpolation: z[c] + fraction (z[c + 1] - z[c]) between columns c and c + 1, or z[c] after the
+// last column c.
 inline constexpr std::int64_t kLaneStep = 4;
 inline constexpr std::int64_t kMostLanes = 16;
-struct ZScoreInterpolation {
+struct ZScoreTable {
   const float* z;              // (columns, lanes): no NaN
-  std::int64_t columns;        // at least the columns of the points and the next one, if it exists
-  std::int64_t lanes;          // one per pair: a multiple of kLaneStep, at most kMostLanes
+  std::int64_t columns;        // count: those of the points, and the next one if it exists
+  std::int64_t lanes;          // key pairs: a multiple of kLaneStep, at most kMostLanes
   std::int32_t first_column;   // column number of the first row of z
-  const std::int32_t* column;  // (points): column number, ascending
+  const std::int32_t* column;  // (query points): column before the point, ascending
   const float* fraction;       // (points)
 };
-// Query points [first, end) to evaluate; SIMD lane i includes only [lane_first[i], lane_end[i]).
-struct LanePointRanges {
+// Range of queries to evaluate; SIMD lane i includes only [lane_first[i], lane_end[i]).
+struct QueryRangesPerSimdLane {
   std::int32_t first = 0;
   std::int32_t end = 0;
   std::int32_t lane_first[kMostLanes] = {};
@@ -46,7 +47,7 @@ struct LanePointRanges {
 // total (end - first) = sums over the lanes.
 inline constexpr double kPlasticityUnit = 1.0 / (1 << 24);
 inline constexpr std::int32_t kMostPoints = 255;
-void accumulate_plasticity(const ZScoreInterpolation& lines, const LanePointRanges& points,
+void accumulate_plasticity(const ZScoreTable& lines, const QueryRangesPerSimdLane& points,
                            std::uint32_t* running, std::uint32_t* total);
 
 // Replaces every z >= 0 by erfc(z). Values above 26.5 are clamped (erfc is about 1e-307 there).

@@ -10,10 +10,10 @@
 // sum.
 //
 // Invariants: spreading a row writes 12 consecutive points, up to two vectors past the end of the
-// grid; signal_ has 32 margin vectors for them, and spread() wraps the excess around to the start.
-// The FFT leaves its output in digit-reversed blocks of 16 points; places[] finds a block. The
-// margins hold copies of four blocks before the first and after the last, so that interpolation
-// needs no wrapping.
+// grid; signal_ has 32 margin vectors for them, and spread_values() wraps the excess around to the
+// start. The FFT leaves its output in digit-reversed blocks of 16 points; places[] finds a block.
+// The spectrum is periodic: four margin blocks on either side hold its values beyond the ends,
+// which interpolation reads.
 #include "base/numerics/nufft.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 #include <utility>
 
 #include "base/core/cpu_target.h"
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/numerics/nufft.cpp"
@@ -91,32 +91,32 @@ HWY_INLINE Vector powers_at_points(const FourComplex& four) {
 }
 
 // Returns the maxima of the four vectors: the maximum of vector i in lane i.
-HWY_INLINE Vector maximum_of_four(Vector a, Vector b, Vector c, Vector d) {
+HWY_INLINE Vector maxima_of_vectors(Vector a, Vector b, Vector c, Vector d) {
   const Four f;
   const Vector ac = hn::Max(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
   const Vector bd = hn::Max(hn::InterleaveLower(f, b, d), hn::InterleaveUpper(f, b, d));
   return hn::Max(hn::InterleaveLower(f, ac, bd), hn::InterleaveUpper(f, ac, bd));
 }
 
-// Stores the maximum of |S|^2, scaled by the shared gains, over each of the four vectors of block i
-// of `points` in largest[block_residues[i]], shape (4). Returns the overall maximum.
-float find_spectral_peaks(const FourComplex* points, std::span<const std::uint32_t> block_residues,
-                          const NufftTables& tables, float* largest) {
+// Computes the deconvolved power |S|^2 and returns its maximum. For block i of `points`, stores the
+// maximum of each of the four vectors in row residues[i] of `largest`, shape (blocks, 4).
+float compute_power_maxima(const FourComplex* points, std::span<const std::uint32_t> residues,
+                           const NufftTables& tables, float* largest) {
   Vector highest = hn::Zero(Four());
-  for (std::size_t block = 0; block < block_residues.size(); ++block, points += 4) {
-    const FourFloats* const gain = tables.gains_of_block(block_residues[block]);
+  for (std::size_t block = 0; block < residues.size(); ++block, points += 4) {
+    const FourFloats* const gain = tables.gains_of_block(residues[block]);
     Vector power[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v)
       power[v] = hn::Mul(powers_at_points(points[v]), load_four_floats(gain[v]));
-    const Vector here = maximum_of_four(power[0], power[1], power[2], power[3]);
-    hn::Store(here, Four(), largest + 4 * block_residues[block]);
+    const Vector here = maxima_of_vectors(power[0], power[1], power[2], power[3]);
+    hn::Store(here, Four(), largest + 4 * residues[block]);
     highest = hn::Max(highest, here);
   }
   return hn::GetLane(hn::MaxOfLanes(Four(), highest));
 }
 
-// Returns |S|^2 without gains, halfway from each of the four grid points in vector `v` to the next.
+// Returns |S|^2 before deconvolution, midway between each grid point of vector `v` and the next.
 HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint32_t* places,
                                       std::size_t v, const float* weights) {
   Vector re = hn::Zero(Four());
@@ -131,8 +131,8 @@ HWY_INLINE Vector powers_at_midpoints(const FourComplex* signal, const std::uint
   return squared_magnitude(re, im);
 }
 
-// Appends the lanes with a power above `least`. `half`: frequency of the first lane in half grid
-// steps; lanes are `apart` half steps apart. Not inlined, to keep the hot loop short.
+// Appends a candidate for each SIMD lane with |S|^2 above `least`. The frequency of lane i is
+// half + i * apart, in half grid steps. Not inlined, to keep the calling loop short.
 HWY_NOINLINE void append_peaks_above(std::int64_t half, std::int64_t apart, Vector power,
                                      float least, std::vector<PeakCandidate>& found) {
   if (hn::AllFalse(Four(), hn::Gt(power, hn::Set(Four(), least)))) return;
@@ -142,9 +142,8 @@ HWY_NOINLINE void append_peaks_above(std::int64_t half, std::int64_t apart, Vect
     if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
 }
 
-// Appends the points with |S|^2 > `least` to `found`. Midpoints of grid points are evaluated only
-// if one of the two grid points is above `near`. `largest`, shape (blocks + 1, 4): maxima of
-// find_spectral_peaks().
+// Appends the points with |S|^2 > `least` to `found`. The midpoint of two grid points is evaluated
+// only if |S|^2 at one of them exceeds `near`. `largest` (blocks + 1, 4): maximum of each vector.
 void find_peaks(const FourComplex* signal, const NufftTables& tables, const float* largest,
                 float least, float near, std::vector<PeakCandidate>& found) {
   const auto blocks = static_cast<std::int64_t>(tables.fft->block_count());
@@ -177,12 +176,12 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(spread_onto_grid);
-HWY_EXPORT(find_spectral_peaks);
+HWY_EXPORT(compute_power_maxima);
 HWY_EXPORT(find_peaks);
 
 constexpr std::int64_t kGridPoints = 5;  // grid points per `tokens` positions
 
-// Exponential of semicircle, exp(b (sqrt(1 - x^2) - 1)) on [-1, 1].
+// The exponential-of-semicircle (ES) kernel: exp(b (sqrt(1 - x^2) - 1)) on [-1, 1], otherwise 0.
 double es_kernel(double sharpness, double x) {
   return std::fabs(x) < 1 ? std::exp(sharpness * (std::sqrt(1 - x * x) - 1)) : 0;
 }
@@ -196,21 +195,21 @@ double spreading_kernel(double distance) {
   return es_kernel(kSharpness, distance / kReach);
 }
 
-std::int64_t tokens_per_spread_point(double highest, std::int64_t length) {
+std::int64_t choose_spreading_step(double highest, std::int64_t length) {
   constexpr double kMost = 64;
   if (length <= 64) return kGridPoints;
   const double tokens = std::min(kMost, to_double(kGridPoints) * kHighestAngle / highest);
   return std::max(kGridPoints, static_cast<std::int64_t>(tokens));
 }
 
-std::size_t fft_size_for(double points) {
+std::size_t choose_fft_size(double points) {
   return std::bit_ceil(static_cast<std::size_t>(std::max(128.0, 1.4 * points)));
 }
 
 // Returns half the Fourier transform of the kernel at `angle` radians per grid point, by the
 // trapezoidal rule with two samples per point.
 double spreading_kernel_transform(double angle) {
-  const auto& values = fork_safe_static([] {
+  const auto& values = lazy_init_lock_free([] {
     std::array<double, 8> half_points;
     for (std::size_t n = 0; n < half_points.size(); ++n)
       half_points[n] = spreading_kernel(0.5 * to_double(n));
@@ -227,18 +226,18 @@ double spreading_kernel_transform(double angle) {
   return sum;
 }
 
-// Sinc interpolation windowed by an ES kernel of half-width `side` points.
+// Returns a weight for sinc interpolation, windowed by an ES kernel of half-width `side` points.
 double interpolation_weight(double x, int side, double sharpness) {
   return std::sin(std::numbers::pi * x) / (std::numbers::pi * x) * es_kernel(sharpness, x / side);
 }
 
-// Interpolation weights of 16 points for a quarter, a half and three quarters of a step. The error
-// is 2e-3 at 1.4 points per resolution cell.
+// Weights of 16 grid points that interpolate the spectrum a quarter, a half and three quarters of a
+// grid step after a point. The error is 2e-3 at 1.4 points per resolution cell.
 constexpr int kHalfWidth = 8;
 using Weights = std::array<std::array<double, 2 * kHalfWidth>, 4>;
 
 const Weights& interpolation_table() {
-  const auto& weights = fork_safe_static([] {
+  const auto& weights = lazy_init_lock_free([] {
     Weights table{};
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
       for (std::size_t j = 0; j < 2 * kHalfWidth; ++j)
@@ -252,7 +251,7 @@ const Weights& interpolation_table() {
 }  // namespace
 
 NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
-    : fft(Fft::cached_of_size(size)),
+    : fft(Fft::find_or_make_cached(size)),
       step(2 * std::numbers::pi * kGridPoints /
            to_double(tokens * static_cast<std::int64_t>(size))),
       first(static_cast<std::int64_t>(std::floor(2 * band.low / step))),
@@ -261,9 +260,9 @@ NufftTables::NufftTables(std::size_t size, std::int64_t tokens, FrequencyBand ba
       gain(size / 2 + 1, 1.0F) {
   for (std::size_t j = 0; j < halfway.size(); ++j)
     halfway[j] = static_cast<float>(interpolation_weight(3.5 - to_double(j), 4, 3.6));
-  set_kernel_taps(tokens);
+  set_spreading_weights(tokens);
   if (tokens > kGridPoints) set_deconvolution_gains(band.high);
-  set_block_gains();
+  set_shared_gains();
   set_block_offsets();
 }
 
@@ -280,7 +279,7 @@ std::shared_ptr<const NufftTables> NufftTables::find_or_make_cached(std::size_t 
   return slot;
 }
 
-void NufftTables::set_kernel_taps(std::int64_t tokens) {
+void NufftTables::set_spreading_weights(std::int64_t tokens) {
   for (std::int64_t phase = 0; phase < tokens; ++phase)
     for (std::int64_t start = 0; start < 4; ++start)
       for (std::int64_t i = 0; i < 12; ++i) {
@@ -301,8 +300,8 @@ void NufftTables::set_deconvolution_gains(double highest) {
 }
 
 // Computes the squared deconvolution gains of the NUFFT. Each group of 2^shift neighbouring blocks
-// shares one gain; the gain is 0 if the group is not completely inside the band.
-void NufftTables::set_block_gains() {
+// shares one gain, which is 0 unless the whole group lies inside the frequency band.
+void NufftTables::set_shared_gains() {
   constexpr std::size_t kLines = 128;
   const auto size = static_cast<std::int64_t>(fft->size());
   const auto blocks = static_cast<std::int64_t>(fft->block_count());
@@ -311,7 +310,7 @@ void NufftTables::set_block_gains() {
   const GridRange negative{size - inner.end + 1, size - inner.begin + 1};
   const auto shared = [&](std::int64_t begin) {
     const auto within = [&](const GridRange& all) {
-      return !has_few_points() && begin >= all.begin && begin + together <= all.end;
+      return adjacent_points_share_gains() && begin >= all.begin && begin + together <= all.end;
     };
     const auto middle = begin + together / 2;
     const auto one = gain[as_index(std::min(middle, size - middle))];
@@ -323,17 +322,17 @@ void NufftTables::set_block_gains() {
       shared_gain.back()[number % 4] = shared((block + number * blocks) % size);
     }
   const GridRange all{first / 2, last / 2 + 2};
-  add_band_edges(all, inner);
-  add_band_edges({size - all.end + 1, size - all.begin + 1}, negative);
+  append_edge_ranges(all, inner);
+  append_edge_ranges({size - all.end + 1, size - all.begin + 1}, negative);
 }
 
-// Appends the grid ranges at both ends of `all`, outside `inside`, to `edges`: they have no shared
-// gain. The upper range starts one point early, to include the midpoint before its first point.
-void NufftTables::add_band_edges(GridRange all, GridRange inside) {
+// Appends to `edges` the points of `all` before the first and after the last group in `inside` that
+// shares a gain. The second range starts one point early, to cover the midpoint after that group.
+void NufftTables::append_edge_ranges(GridRange all, GridRange inside) {
   const std::int64_t together = std::int64_t{1} << shift;
   const GridRange whole{(inside.begin + together - 1) / together * together,
                         inside.end / together * together};
-  if (has_few_points() || whole.begin >= whole.end) {
+  if (!adjacent_points_share_gains() || whole.begin >= whole.end) {
     edges.push_back(all);
     return;
   }
@@ -347,15 +346,15 @@ void NufftTables::set_block_offsets() {
     const bool within = block >= 0 && block < blocks;
     const auto margin =
         blocks + (block < 0 ? block + kMarginBlocks : block - blocks + kMarginBlocks);
-    const auto place = within ? fft->block_index(as_index(block)) : as_index(margin);
+    const auto place = within ? fft->block_of_residue(as_index(block)) : as_index(margin);
     places.push_back(static_cast<std::uint32_t>(4 * place));
   }
 }
 
 Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
-    : tokens_(tokens_per_spread_point(band.high, length)),
-      tables_(NufftTables::find_or_make_cached(fft_size_for(to_double(length) / tokens_per_point()),
-                                               tokens_, band)),
+    : tokens_(choose_spreading_step(band.high, length)),
+      tables_(NufftTables::find_or_make_cached(
+          choose_fft_size(to_double(length) / tokens_per_grid_point()), tokens_, band)),
       middle_(length / 2 * kGridPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * NufftTables::kMarginBlocks),
       largest_(4 * (fft().block_count() + 1)) {
@@ -363,21 +362,21 @@ Nufft::Nufft(std::span<const std::int32_t> offsets, std::int64_t length, Frequen
   const auto tokens = static_cast<std::uint32_t>(tokens_);
   for (const auto offset : offsets) {
     const auto fine = static_cast<std::uint32_t>(offset * kGridPoints);
-    const auto start = index(fine / tokens - 3 - middle_);
+    const auto start = wrapped_index(fine / tokens - 3 - middle_);
     rows_.push_back({static_cast<std::uint32_t>(start / 4),
                      static_cast<std::uint32_t>((fine % tokens * 4 + start % 4) * 3)});
   }
 }
 
-double Nufft::tokens_per_point() const {
+double Nufft::tokens_per_grid_point() const {
   return to_double(tokens_) / kGridPoints;
 }
 
-void Nufft::spread(std::span<const std::complex<double>> values) {
+void Nufft::spread_values(std::span<const std::complex<double>> values) {
   std::memset(signal_.data(), 0, std::span(signal_).size_bytes());
   QKSCOPE_DISPATCH(spread_onto_grid)
   (values, rows_.data(), tables_->taps.data(), signal_.data());
-  // The grid is periodic: add the points past the end to the beginning.
+  // The grid is periodic: add the points beyond its end to its beginning.
   for (std::size_t v = 0; v < 3; ++v) {
     const FourComplex& past = signal_[fft().size() / 4 + v];
     signal_[v].re += past.re;
@@ -385,32 +384,32 @@ void Nufft::spread(std::span<const std::complex<double>> values) {
   }
 }
 
-void Nufft::transform_values(std::span<const std::complex<double>> values) {
-  spread(values);
+void Nufft::compute_spectrum(std::span<const std::complex<double>> values) {
+  spread_values(values);
   highest_ = 0;
-  fft().forward(
+  fft().transform_in_place(
       std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
-        const auto block_residues = fft().block_residues().subspan(begin, end - begin);
+        const auto residues = fft().block_residues().subspan(begin, end - begin);
         highest_ = std::max(
-            highest_, QKSCOPE_DISPATCH(find_spectral_peaks)(
-                          signal_.data() + 4 * begin, block_residues, *tables_, largest_.data()));
+            highest_, QKSCOPE_DISPATCH(compute_power_maxima)(signal_.data() + 4 * begin, residues,
+                                                             *tables_, largest_.data()));
       });
-  copy_margins();
+  fill_periodic_margins();
   // The grid is periodic: the block after the last one is block 0 shifted by one value, so its
-  // vector v has values of vectors v and v + 1 of block 0.
+  // vector v contains values of the vectors v and v + 1 of block 0.
   for (std::size_t v = 0; v < 4; ++v)
     largest_[4 * fft().block_count() + v] = std::max(largest_[v], largest_[(v + 1) % 4]);
   edge_powers_.clear();
   for (const auto& edge : tables_->edges)
     for (std::int64_t k = edge.begin; k <= edge.end; ++k) {
-      edge_powers_.push_back(static_cast<float>(power(2 * k)));
+      edge_powers_.push_back(static_cast<float>(power_at_half_step(2 * k)));
       if (k < edge.end && is_inside_band(signed_index(k)))
         highest_ = std::max(highest_, edge_powers_.back());
     }
 }
 
-// Fills the margins around the grid with periodic copies, so that interpolation needs no wrap.
-void Nufft::copy_margins() {
+// Fills the margin blocks with the periodic continuation of the spectrum.
+void Nufft::fill_periodic_margins() {
   const auto blocks = static_cast<std::int64_t>(fft().block_count());
   const auto copy = [&](std::int64_t block) {
     FourComplex* const to =
@@ -427,18 +426,18 @@ void Nufft::copy_margins() {
   }
 }
 
-double Nufft::power(std::int64_t half) const {
+double Nufft::power_at_half_step(std::int64_t half) const {
   const auto k = half >> 1;
-  if ((half & 1) == 0) return std::norm(value_at_point(k));
+  if ((half & 1) == 0) return std::norm(value_at_grid_point(k));
   std::complex<double> sum;
   for (int j = 0; j < 8; ++j)
-    sum += static_cast<double>(tables_->halfway[as_index(j)]) * value_at_point(k + j - 3);
+    sum += static_cast<double>(tables_->halfway[as_index(j)]) * value_at_grid_point(k + j - 3);
   return std::norm(sum);
 }
 
-// Like find_peaks(), but for points near the band edges, without a shared deconvolution gain.
-void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, float least,
-                            float near, std::vector<PeakCandidate>& found) const {
+// Like find_peaks(), but for points near the band edges, which have individual deconvolution gains.
+void Nufft::find_band_edge_peaks(GridRange stretch, std::span<const float> powers, float least,
+                                 float near, std::vector<PeakCandidate>& found) const {
   const auto add = [&](std::int64_t half, float here) {
     if (here > least) found.push_back({half, here});
   };
@@ -446,7 +445,7 @@ void Nufft::find_edge_peaks(GridRange stretch, std::span<const float> powers, fl
     const auto at = as_index(k - stretch.begin);
     if (!(std::max(powers[at], powers[at + 1]) > near)) continue;
     add(2 * k, powers[at]);
-    add(2 * k + 1, static_cast<float>(power(2 * k + 1)));
+    add(2 * k + 1, static_cast<float>(power_at_half_step(2 * k + 1)));
   }
 }
 
@@ -455,17 +454,17 @@ void Nufft::find_peaks_above(float least, float near, std::vector<PeakCandidate>
   (signal_.data(), *tables_, largest_.data(), least, near, found);
   std::span<const float> powers = edge_powers_;
   for (const auto& edge : tables_->edges) {
-    find_edge_peaks(edge, powers, least, near, found);
+    find_band_edge_peaks(edge, powers, least, near, found);
     powers = powers.subspan(as_index(edge.end - edge.begin + 1));
   }
 }
 
-std::array<double, 5> Nufft::powers_at_quarter_steps(std::int64_t half) const {
+std::array<double, 5> Nufft::powers_around_half_step(std::int64_t half) const {
   // Grid points k - kHalfWidth to k + kHalfWidth + 1, to interpolate between points k and k + 1.
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kHalfWidth + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)
-    points[as_index(j)] = value_at_point(k + j - kHalfWidth);
+    points[as_index(j)] = value_at_grid_point(k + j - kHalfWidth);
   const auto between = [&](int quarter) {  // offset from k in quarter steps
     const auto first = as_index(quarter < 0 ? 0 : 1);
     const auto& weights = interpolation_table()[as_index((quarter + 4) % 4)];

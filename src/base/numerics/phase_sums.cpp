@@ -43,13 +43,13 @@ struct BlockPowerSums {
 };
 
 // Computes the Fourier sums of every block. `fine`, shape (256): exp(-i omega t) within a block.
-void sum_rows_by_block_kernel(const PhaseFactor* fine, const PositionOrder& order,
-                              const std::complex<double>* values, BlockPhaseSums* blocks) {
+void sum_rows_by_block_kernel(const PhaseFactor* fine, const SortedPositions& order,
+                              const std::complex<double>* values, BlockFourierSums* blocks) {
   const std::int32_t* const offsets = order.offsets().data();
   const auto turn = [&](std::size_t i) -> const PhaseFactor& {
     return fine[static_cast<std::uint32_t>(offsets[i]) % kBlock];
   };
-  for (std::int64_t block = 0; block < order.blocks(); ++block) {
+  for (std::int64_t block = 0; block < order.block_count(); ++block) {
     const auto end = order.first_row_of_block(block + 1);
     auto i = order.first_row_of_block(block);
     BlockPowerSums even;  // two independent sums hide the latency of the additions
@@ -65,12 +65,12 @@ void sum_rows_by_block_kernel(const PhaseFactor* fine, const PositionOrder& orde
   }
 }
 
-// Combines the blocks: converts sums of t^m, with t relative to the middle of a block, to sums of
-// (start + t)^m, relative to the middle of all positions. `coarse`, shape (blocks): phase factor of
-// each block; coarse[b].t[0] is the `start` of block b.
-void combine_block_sums_kernel(std::span<const PhaseFactor> coarse, const BlockPhaseSums* blocks,
+// Computes the sums of z exp(-i omega t) t^m over all blocks. In blocks[b], t is relative to the
+// middle of block b, which lies at coarse[b].t[0] relative to the middle of all positions.
+// `coarse`, shape (blocks): phase factor of each block.
+void combine_block_sums_kernel(std::span<const PhaseFactor> coarse, const BlockFourierSums* blocks,
                                double* out) {
-  Vector sums[PhaseSumTaylorSeries::kPowers];
+  Vector sums[FourierSumTaylorSeries::kPowers];
   for (auto& sum : sums) sum = hn::Zero(ComplexTag());
   for (std::size_t block = 0; block < coarse.size(); ++block) {
     const PhaseFactor& turn = coarse[block];
@@ -88,7 +88,7 @@ void combine_block_sums_kernel(std::span<const PhaseFactor> coarse, const BlockP
       part[kBlockPowers - 1] = hn::Mul(start, part[kBlockPowers - 1]);
     }
   }
-  for (int m = 0; m < PhaseSumTaylorSeries::kPowers; ++m)
+  for (int m = 0; m < FourierSumTaylorSeries::kPowers; ++m)
     hn::StoreU(sums[m], ComplexTag(), out + 2 * m);
 }
 
@@ -110,10 +110,10 @@ PhaseFactor make_phase_factor(const std::complex<double>& e, double t) {
 
 }  // namespace
 
-PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
+FourierSum FourierSumTaylorSeries::evaluate(double shift) const {
   // Taylor series of the Fourier sum: S(omega + shift) = sum over m of (-i shift)^m / m! sum[m];
   // its j-th derivative uses sum[m + j].
-  PhaseSum result;
+  FourierSum result;
   std::complex<double> factor = 1;
   for (std::size_t m = 0; m < kPowers; ++m) {
     result.value += PhaseTable::complex_product(factor, sum[m]);
@@ -127,20 +127,20 @@ PhaseSum PhaseSumTaylorSeries::evaluate(double shift) const {
   return result;
 }
 
-PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
-                                      std::span<const std::complex<double>> values) {
-  const PhaseTable phase(omega, order.length());
+FourierSumTaylorSeries fourier_sum_taylor_series(double omega, const SortedPositions& order,
+                                                 std::span<const std::complex<double>> values) {
+  const PhaseTable phase(omega, order.position_extent());
   PhaseFactor fine[kBlock];
   constexpr double kHalf = 0.5 * kBlock;
   for (std::uint32_t i = 0; i < kBlock; ++i)
-    fine[i] = make_phase_factor(phase.phase_in_block(i), to_double(i) - kHalf);
-  const double middle = 0.5 * to_double(order.length() - 1);
+    fine[i] = make_phase_factor(phase.phasor_in_block(i), to_double(i) - kHalf);
+  const double middle = 0.5 * to_double(order.position_extent() - 1);
   std::vector<PhaseFactor> coarse;
-  for (std::int64_t block = 0; block < order.blocks(); ++block)
+  for (std::int64_t block = 0; block < order.block_count(); ++block)
     coarse.push_back(
-        make_phase_factor(phase.block_phase(block), to_double(block * kBlock) + kHalf - middle));
-  PhaseSumTaylorSeries sums;
-  std::vector<BlockPhaseSums> blocks(coarse.size());
+        make_phase_factor(phase.block_phasor(block), to_double(block * kBlock) + kHalf - middle));
+  FourierSumTaylorSeries sums;
+  std::vector<BlockFourierSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(sum_rows_by_block_kernel)(fine, order, values.data(), blocks.data());
   QKSCOPE_DISPATCH(combine_block_sums_kernel)
   (coarse, blocks.data(), reinterpret_cast<double*>(sums.sum.data()));
@@ -149,10 +149,10 @@ PhaseSumTaylorSeries expand_phase_sum(double omega, const PositionOrder& order,
   return sums;
 }
 
-LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const double> values)
-    : length_((order.length() + kSegments - 1) / kSegments),
-      first_(0.5 * to_double(length_ - order.length())),
-      segments_(as_index((order.length() - 1) / length_ + 1)) {
+LowFrequencySums::LowFrequencySums(const SortedPositions& order, std::span<const double> values)
+    : length_((order.position_extent() + kSegments - 1) / kSegments),
+      first_(0.5 * to_double(length_ - order.position_extent())),
+      segments_(as_index((order.position_extent() - 1) / length_ + 1)) {
   const double middle = 0.5 * to_double(length_ - 1);
   // Consecutive rows mostly lie in the same segment, so the sums of one segment stay in registers.
   Moments sums{};
@@ -178,7 +178,7 @@ LowFrequencySums::LowFrequencySums(const PositionOrder& order, std::span<const d
   add_sums();
 }
 
-PhaseSum LowFrequencySums::evaluate(double omega) const {
+FourierSum LowFrequencySums::evaluate(double omega) const {
   // Taylor series exp(-i omega t) = sum of (-i omega t)^m / m!: even terms are real, odd imaginary.
   std::array<double, kPowers> factors;
   double factor = 1;
@@ -197,7 +197,7 @@ PhaseSum LowFrequencySums::evaluate(double omega) const {
     return std::complex<double>(re, im);
   };
   const auto turns =
-      PhaseTable::phases_of_multiples(omega * to_double(length_), std::ssize(segments_));
+      PhaseTable::phasors_of_angle_multiples(omega * to_double(length_), std::ssize(segments_));
   std::complex<double> sum;
   std::complex<double> times_t;
   std::complex<double> times_square;

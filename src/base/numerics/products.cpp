@@ -42,8 +42,8 @@ using Vector = hn::Vec<Doubles>;
 // Rows per tile; a divisor of eight.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
-// Left operand of a matrix product: elements of a row are `step` numbers apart, rows `apart`
-// numbers. Passed by reference, because passing by value causes a store-forwarding stall on x86.
+// Left operand of a matrix product: `step` is the stride between the elements of a row, `apart` the
+// stride between rows. Passed by reference: a copy causes a store-forwarding stall on x86.
 struct LeftOperandRows {
   const double* first;
   std::int64_t step;
@@ -79,8 +79,8 @@ HWY_INLINE void multiply_panel_tile(std::int64_t depth, const LeftOperandRows& l
 // Matrix product of a tile: out (kRows, 8) = left (kRows, depth) panel (depth, 8). Functions that
 // compute a tile are not inlined: in a larger function the compiler would spill the sums.
 template <int kRows>
-HWY_NOINLINE void store_tile(std::int64_t depth, const LeftOperandRows& left, const double* panel,
-                             double* out) {
+HWY_NOINLINE void gemm_tile(std::int64_t depth, const LeftOperandRows& left, const double* panel,
+                            double* out) {
   Vector sum[kRows][kVectors];
   multiply_panel_tile<kRows>(depth, left, panel, sum);
 #pragma GCC unroll 16
@@ -90,13 +90,13 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftOperandRows& left, co
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
-                   double* out) {
+void multiply_panel_kernel(const double* left, std::int64_t rows, std::int64_t depth,
+                           const double* panel, double* out) {
   std::int64_t row = 0;
   for (; row + kTileRows <= rows; row += kTileRows)
-    store_tile<kTileRows>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
+    gemm_tile<kTileRows>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
   for (; row < rows; ++row)
-    store_tile<1>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
+    gemm_tile<1>(depth, {left + row * depth, 1, depth}, panel, out + row * kPanelColumns);
 }
 
 using Floats = hn::CappedTag<float, kFewColumnsPadding>;
@@ -144,14 +144,14 @@ void multiply_narrow_strip(const float* left, std::int64_t rows, std::int64_t de
                            std::int64_t out_stride) {
   constexpr int kRows = std::clamp(kFewColumnsSums / kWidth, 2, 8);
   for (std::int64_t first = 0; first < rows; first += kRows)
-    dispatch_constant_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
+    call_with_compile_time_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
       multiply_few_columns_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                                    out + first * out_stride, out_stride);
     });
 }
 
-// Rows are computed in ascending order and column strips in descending order, because stores run
-// past the last column; see the top of this file.
+// The last vector of a row overwrites the first numbers of the next row. Rows are computed in
+// ascending and column strips in descending order, so the correct numbers are stored last.
 void multiply_few_columns_kernel(const float* left, std::int64_t rows, std::int64_t depth,
                                  const float* right, std::int64_t stride, std::int64_t columns,
                                  float* out) {
@@ -162,7 +162,7 @@ void multiply_few_columns_kernel(const float* left, std::int64_t rows, std::int6
     for (auto strip = strips - 1; strip >= 0; --strip) {
       const auto begin = vectors * strip / strips;
       const auto column = begin * kFloatLanes;
-      dispatch_constant_count<kFloatVectors>(
+      call_with_compile_time_count<kFloatVectors>(
           vectors * (strip + 1) / strips - begin, [&](auto width) HWY_ATTR {
             multiply_narrow_strip<width>(left + first * depth, std::min(kCacheRows, rows - first),
                                          depth, right + column, stride,
@@ -177,13 +177,13 @@ HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftOperandRows& left, c
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
   const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
   double out[kTileRows * kPanelColumns];
-  store_tile<kTileRows>(depth, left, panel, out);
+  gemm_tile<kTileRows>(depth, left, panel, out);
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t c = 0; c < columns; ++c) sum(i + row, j + c) += out[row * kPanelColumns + c];
 }
 
-// Adds the Gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
-void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
+// Adds the Gram matrix of `depth` packed rows (n / 8, packed_depth, 8) to sum's upper triangle.
+void add_panel_gram(const double* packed, std::int64_t packed_depth, std::int64_t depth,
                     Matrix& sum) {
   constexpr std::int64_t kCacheColumns = 4 * kPanelColumns;  // columns that stay in the L1 cache
   const auto n = sum.cols;
@@ -207,9 +207,9 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope {
 namespace {
 
-HWY_EXPORT(panel_product);
+HWY_EXPORT(multiply_panel_kernel);
 HWY_EXPORT(multiply_few_columns_kernel);
-HWY_EXPORT(gram_of_panels);
+HWY_EXPORT(add_panel_gram);
 
 // Rows per packed block of a Gram matrix; a block stays in the L1 cache.
 constexpr std::int64_t kGramRows = 64;
@@ -229,7 +229,7 @@ void add_gram_block(const double* rows, std::int64_t count, double* packed, Matr
     for (std::int64_t j = 0; j < n; j += kPanelColumns)
       std::copy_n(rows + k * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
                   packed + j * kGramStride + k * kPanelColumns);
-  QKSCOPE_DISPATCH(gram_of_panels)(packed, kGramStride, count, sum);
+  QKSCOPE_DISPATCH(add_panel_gram)(packed, kGramStride, count, sum);
 }
 
 // A matrix (depth, columns) packed into panels of eight columns, padded with zeros.
@@ -272,7 +272,7 @@ Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
 
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out) {
-  QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
+  QKSCOPE_DISPATCH(multiply_panel_kernel)(left, rows, depth, panel, out);
 }
 
 void multiply_few_columns(const float* left, std::int64_t rows, std::int64_t depth,
@@ -286,7 +286,7 @@ Matrix multiply(const Matrix& left, const Matrix& right) {
   return multiply_packed(left, PackedColumns(right, false));
 }
 
-Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
+Matrix multiply_by_transpose(const Matrix& left, const Matrix& right) {
   QKSCOPE_ASSERT(left.cols == right.cols);
   return multiply_packed(left, PackedColumns(right, true));
 }
@@ -297,9 +297,9 @@ void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
     add_gram_block(rows + begin * sum.cols, std::min(kGramRows, count - begin), packed.data(), sum);
 }
 
-void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
-                      std::span<const double> mean, Matrix& sum,
-                      std::span<const WeightedSum> weighted) {
+void add_centred_gram_and_sums(const float* vectors, std::span<const std::int64_t> rows,
+                               std::span<const double> mean, Matrix& sum,
+                               std::span<const WeightedRowSum> weighted) {
   QKSCOPE_ASSERT(sum.cols == std::ssize(mean));
   auto packed = allocate_gram_panels(sum.cols);
   Matrix centred(kGramRows, sum.cols);
@@ -320,7 +320,7 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
   QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
   std::vector<double> product(as_index(matrix.rows));
-  row_dot_products(matrix.data.data(), matrix.rows, x, product.data());
+  compute_row_dots(matrix.data.data(), matrix.rows, x, product.data());
   return product;
 }
 

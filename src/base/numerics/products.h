@@ -13,7 +13,7 @@ namespace qkscope {
 
 inline constexpr int kPanelColumns = 8;
 
-// Matrix product: out (rows, 8) = left (rows, depth) panel (depth, 8).
+// Matrix product: out (rows, 8) = left (rows, depth) times panel (depth, 8).
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 
@@ -29,20 +29,20 @@ void multiply_few_columns(const float* left, std::int64_t rows, std::int64_t dep
 // Returns left (m, k) times right (k, n).
 Matrix multiply(const Matrix& left, const Matrix& right);
 // Returns left (m, k) times the transpose of right (n, k), shape (m, n).
-Matrix multiply_transposed(const Matrix& left, const Matrix& right);
-// Adds the Gram matrix rows^T rows of rows (count, cols) to the upper triangle of sum (cols, cols),
-// 64 rows at a time. Elements below the diagonal are undefined afterwards.
+Matrix multiply_by_transpose(const Matrix& left, const Matrix& right);
+// Adds the Gram matrix rows^T rows, for `rows` of shape (count, cols), to the upper triangle of sum
+// (cols, cols), 64 rows at a time. Elements below the diagonal are undefined afterwards.
 void add_gram(const double* rows, std::int64_t count, Matrix& sum);
-// Weighted sum of rows that add_centred_gram() also computes: sum += weight^T rows.
-struct WeightedSum {
+// A weighted sum of the centred rows for add_centred_gram_and_sums(): sum += weight^T rows.
+struct WeightedRowSum {
   std::span<const double> weight;  // (rows)
   std::span<double> sum;           // (cols)
 };
 // Like add_gram(), for the selected `rows` of vectors (.., cols): subtracts `mean` (cols) from each
 // row in float64. Also adds the weighted sums of the centred rows to `weighted`.
-void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
-                      std::span<const double> mean, Matrix& sum,
-                      std::span<const WeightedSum> weighted);
+void add_centred_gram_and_sums(const float* vectors, std::span<const std::int64_t> rows,
+                               std::span<const double> mean, Matrix& sum,
+                               std::span<const WeightedRowSum> weighted);
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
 // Returns x^T matrix x for a symmetric matrix.
 double quadratic_form(const Matrix& matrix, std::span<const double> x);

@@ -83,7 +83,7 @@ std::uint32_t PythonRandom::getrandbits(int bits) {
 
 std::uint32_t PythonRandom::randbelow(std::uint32_t n) {
   QKSCOPE_ASSERT(n > 0);
-  const int bits = std::bit_width(n);
+  const auto bits = static_cast<int>(std::bit_width(n));
   auto value = getrandbits(bits);
   while (value >= n) value = getrandbits(bits);
   return value;

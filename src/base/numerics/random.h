@@ -22,14 +22,14 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t next() { return splitmix64(state_ += 0x9E3779B97F4A7C15u); }
+  std::uint64_t next_uint64() { return splitmix64(state_ += 0x9E3779B97F4A7C15u); }
 
-  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
+  double uniform() { return static_cast<double>(next_uint64() >> 11) * 0x1p-53; }  // [0, 1)
 
   // Uniform in [0, bound), as the high half of a 128-bit product; bias < 2^-40 for bound < 2^24.
-  std::uint64_t below(std::uint64_t bound) {
+  std::uint64_t next_below(std::uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
-    return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
+    return static_cast<std::uint64_t>((static_cast<Wide>(next_uint64()) * bound) >> 64);
   }
 
   double normal() {
@@ -47,7 +47,7 @@ class Random {
     }
   }
 
-  // Returns a chi-squared number with `degrees` >= 2 degrees of freedom (Marsaglia and Tsang).
+  // Returns a chi-squared random number with `degrees` >= 2 degrees of freedom (Marsaglia, Tsang).
   double chi_squared(double degrees) {
     const double d = 0.5 * degrees - 1.0 / 3;
     const double c = 1 / std::sqrt(9 * d);

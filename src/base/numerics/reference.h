@@ -13,8 +13,8 @@
 
 namespace qkscope {
 
-// Reference of multiply_few_columns(): out (rows, columns) = left (rows, depth) times right (depth,
-// columns), which has row stride `stride`. All targets with fused multiply-adds give the same bits.
+// Reference for multiply_few_columns(): out (rows, columns) = left (rows, depth) * right (depth,
+// columns); `stride`: row stride of `right`. Targets with fused multiply-adds agree bit for bit.
 inline void multiply_few_columns_reference(const float* left, std::int64_t rows, std::int64_t depth,
                                            const float* right, std::int64_t stride,
                                            std::int64_t columns, float* out) {
@@ -27,7 +27,7 @@ inline void multiply_few_columns_reference(const float* left, std::int64_t rows,
     }
 }
 
-// Reference of Nufft: S(omega) = sum over rows of value exp(-i omega (offset - origin)).
+// Reference for Nufft: S(omega) = sum over rows of value exp(-i omega (offset - origin)).
 inline std::complex<double> nufft_reference(std::span<const std::int32_t> offsets,
                                             std::span<const std::complex<double>> values,
                                             double omega, double origin) {
@@ -39,8 +39,8 @@ inline std::complex<double> nufft_reference(std::span<const std::int32_t> offset
 
 // Reference implementation of kolmogorov_distance_to_normal(): the largest distance between the
 // empirical distribution function and Phi((x - centre) * scale), just before and at every value.
-inline double kolmogorov_distance_reference(std::vector<double> values, double centre,
-                                            double scale) {
+inline double kolmogorov_distance_to_normal_reference(std::vector<double> values, double centre,
+                                                      double scale) {
   std::ranges::sort(values);
   const auto n = to_double(values.size());
   double distance = 0;

@@ -14,7 +14,7 @@ namespace qkscope {
 namespace {
 
 // Returns ln Gamma(a + 1/2) - ln Gamma(a). For large a, a series in 1/a avoids cancellation.
-double log_gamma_half_step(double a) {
+double log_gamma_ratio(double a) {
   if (a < 20) return log_gamma(a + 0.5) - log_gamma(a);
   const double inverse = 1 / a;
   const double square = inverse * inverse;
@@ -44,7 +44,7 @@ double beta_continued_fraction(double a, double b, double x) {
     advance(-(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)));
     if (std::fabs(d * c - 1) < 1e-16) return h;
   }
-  failure("the incomplete beta function I_{}({}, {}) did not converge", x, a, b);
+  throw_failure("the incomplete beta function I_{}({}, {}) did not converge", x, a, b);
 }
 
 // Returns ranks from 0; tied values have their mean rank.
@@ -69,7 +69,7 @@ double log_incomplete_beta_half(double a, double x, double one_minus_x) {
   if (one_minus_x <= 0) return 0;
   // ln(x^a (1 - x)^(1/2) / B(a, 1/2))
   const double front = a * (one_minus_x < 0.5 ? std::log1p(-one_minus_x) : std::log(x)) +
-                       0.5 * std::log(one_minus_x) + log_gamma_half_step(a) -
+                       0.5 * std::log(one_minus_x) + log_gamma_ratio(a) -
                        0.5 * std::log(std::numbers::pi);
   if (x < (a + 1) / (a + 2.5)) return front + std::log(beta_continued_fraction(a, 0.5, x) / a);
   return std::log1p(-std::exp(front) * beta_continued_fraction(0.5, a, one_minus_x) / 0.5);
@@ -161,20 +161,20 @@ double median(std::span<double> values) {
   return 0.5 * (*middle + *std::max_element(values.begin(), middle));
 }
 
-double log_p_of_correlation(double r, std::int64_t n) {
+double log_p_value_of_correlation(double r, std::int64_t n) {
   if (std::isnan(r) || n < 2) return kNan;
   if (n == 2) return 0;  // two points are always collinear: p = 1
   const double x = (1 - r) * (1 + r);
   return log_incomplete_beta_half(0.5 * to_double(n - 2), x, r * r);
 }
 
-double expected_abs_r_by_chance(std::int64_t n) {
+double expected_abs_r_under_null(std::int64_t n) {
   if (n < 2) return kNan;
-  // E|r| of n independent rows is Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2)).
-  return std::exp(-log_gamma_half_step(0.5 * to_double(n - 1))) / std::sqrt(std::numbers::pi);
+  // For n independent rows, E|r| = Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2)).
+  return std::exp(-log_gamma_ratio(0.5 * to_double(n - 1))) / std::sqrt(std::numbers::pi);
 }
 
-double student_t_quantile(double two_sided_p, std::int64_t degrees) {
+double student_t_critical_value(double two_sided_p, std::int64_t degrees) {
   QKSCOPE_ASSERT(two_sided_p > 0 && two_sided_p < 1 && degrees > 0);
   // Student's t with nu degrees of freedom: the two-sided p value of t is the incomplete beta
   // function I_x(nu / 2, 1/2) with x = nu / (nu + t^2).
@@ -196,13 +196,13 @@ Correlation correlation(double xy, double xx, double yy, std::int64_t n) {
   if (!(xx > 0) || !(yy > 0) || n < 2) return {kNan, kNan, kNan};
   Correlation result;
   result.r = std::clamp(xy / (std::sqrt(xx) * std::sqrt(yy)), -1.0, 1.0);
-  const double log_p = log_p_of_correlation(result.r, n);
+  const double log_p = log_p_value_of_correlation(result.r, n);
   result.p = std::exp(log_p);
   result.log10_p = log_p / std::numbers::ln10;
   return result;
 }
 
-PairCorrelation correlate_pairs(std::span<const double> x, std::span<const double> y) {
+CorrelationCoefficients correlate_pairs(std::span<const double> x, std::span<const double> y) {
   std::vector<double> both_x;
   std::vector<double> both_y;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -210,7 +210,7 @@ PairCorrelation correlate_pairs(std::span<const double> x, std::span<const doubl
     both_x.push_back(x[i]);
     both_y.push_back(y[i]);
   }
-  PairCorrelation result{std::ssize(both_x), {kNan, kNan, kNan}, {kNan, kNan, kNan}};
+  CorrelationCoefficients result{std::ssize(both_x), {kNan, kNan, kNan}, {kNan, kNan, kNan}};
   if (result.n < 3) return result;
   const auto pearson = [&](std::span<const double> a, std::span<const double> b) {
     const auto [aa, ab, bb] = sum_centred_products(a, b);

@@ -37,23 +37,23 @@ double median(std::span<double> values);
 Correlation correlation(double xy, double xx, double yy, std::int64_t n);
 
 // Returns ln of the two-sided p value of r (Student's t with n - 2 degrees of freedom).
-double log_p_of_correlation(double r, std::int64_t n);
+double log_p_value_of_correlation(double r, std::int64_t n);
 
 // Returns the mean |r| of independent variables over n rows, where r^2 is Beta(1/2, n/2 - 1).
-double expected_abs_r_by_chance(std::int64_t n);
+double expected_abs_r_under_null(std::int64_t n);
 
 // Returns the t with the given two-sided p value under Student's t with `degrees` of freedom: 1.96
 // for 0.05 and many degrees.
-double student_t_quantile(double two_sided_p, std::int64_t degrees);
+double student_t_critical_value(double two_sided_p, std::int64_t degrees);
 
-struct PairCorrelation {
+struct CorrelationCoefficients {
   std::int64_t n = 0;    // pairs without NaN
   Correlation pearson;   // NaN for fewer than three pairs
   Correlation spearman;  // ties have their mean rank; p from the same t distribution
 };
 
 // Correlates two lists of equal length; pairs with NaN are ignored.
-PairCorrelation correlate_pairs(std::span<const double> x, std::span<const double> y);
+CorrelationCoefficients correlate_pairs(std::span<const double> x, std::span<const double> y);
 
 // Returns P(D_n >= d) of the Kolmogorov distribution for n independent draws, by the algorithm of
 // Simard and L'Ecuyer (2011): Durbin's matrix for small n d, the one-sided sum in the upper tail,

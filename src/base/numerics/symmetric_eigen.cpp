@@ -39,7 +39,7 @@ HWY_INLINE void store(Vector value, double* to) {
   hn::StoreU(value, Doubles(), to);
 }
 
-std::int64_t block_begin_of_column(std::int64_t column) {
+std::int64_t round_down_to_block(std::int64_t column) {
   return column / PaddedRows::kBlock * PaddedRows::kBlock;
 }
 
@@ -51,7 +51,7 @@ void multiply_rows_by_vector(PaddedRows matrix, std::int64_t first, std::int64_t
   for (std::int64_t i = first; i < last; ++i) {
     Vector sum[kVectors];
     for (Vector& part : sum) part = hn::Zero(Doubles());
-    for (std::int64_t at = block_begin_of_column(column); at < matrix.columns; at += kSums)
+    for (std::int64_t at = round_down_to_block(column); at < matrix.columns; at += kSums)
 #pragma GCC unroll 4
       for (int k = 0; k < kVectors; ++k)
         sum[k] =
@@ -64,7 +64,7 @@ void multiply_rows_by_vector(PaddedRows matrix, std::int64_t first, std::int64_t
 // the block of columns that contains `column`.
 void subtract_outer_products(PaddedRows matrix, std::int64_t first, std::int64_t last,
                              std::int64_t column, const double* v, const double* w) {
-  const std::int64_t begin = block_begin_of_column(column);
+  const std::int64_t begin = round_down_to_block(column);
   for (std::int64_t i = first; i < last; ++i) {
     const Vector v_i = hn::Set(Doubles(), v[i]);
     const Vector w_i = hn::Set(Doubles(), w[i]);
@@ -79,7 +79,7 @@ void subtract_outer_products(PaddedRows matrix, std::int64_t first, std::int64_t
 // the start of the block of columns that contains `column`. `sum` (columns) is scratch space.
 void reflect_columns(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,
                      const double* v, double factor, double* sum) {
-  const std::int64_t begin = block_begin_of_column(column);
+  const std::int64_t begin = round_down_to_block(column);
   std::fill(sum + begin, sum + matrix.columns, 0.0);
   for (std::int64_t i = first; i < last; ++i)
     for (std::int64_t c = begin; c < matrix.columns; c += kLanes)
@@ -130,57 +130,58 @@ constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are typical
 // rank-deficient matrix, a block of rounding errors never becomes small relative to its own norm.
 constexpr int kRelativeSweeps = 10;
 
-// Threshold for negligible elements of a matrix scaled to 1; squares of smaller numbers underflow.
+// Elements below this count as zero. The matrix is scaled to a largest element of 1, and the square
+// of an element not far below this underflows.
 constexpr double kNegligible = 1e-150;
 
 // Householder reduction to tridiagonal form, T = Q^T A Q.
-class Tridiagonal {
+class TridiagonalReduction {
  public:
-  explicit Tridiagonal(const Matrix& matrix);
+  explicit TridiagonalReduction(const Matrix& matrix);
 
   // Returns Q^T, shape (size, stride).
   std::vector<double> make_q_transposed() {
     std::vector<double> q(work_.size());
-    const PaddedRows columns = view(q);
+    const PaddedRows columns = as_rows(q);
     for (std::int64_t i = 0; i < size_; ++i) columns.row(i)[i] = 1;
-    reflect_all(columns, true);
+    apply_reflections(columns, true);
     for (std::int64_t i = 0; i < size_; ++i)
       for (std::int64_t j = 0; j < i; ++j) std::swap(columns.row(i)[j], columns.row(j)[i]);
     return q;
   }
 
-  // Transforms eigenvectors of T (rows) into eigenvectors of A.
-  void back_transform(Matrix& vectors) {
+  // Transforms eigenvectors of the tridiagonal matrix T, stored as rows, to eigenvectors of A.
+  void back_transform_vectors(Matrix& vectors) {
     const auto padded =
         (vectors.rows + PaddedRows::kBlock - 1) / PaddedRows::kBlock * PaddedRows::kBlock;
     std::vector<double> columns(as_index(size_ * padded));
     for (std::int64_t j = 0; j < vectors.rows; ++j)
       for (std::int64_t i = 0; i < size_; ++i) columns[as_index(i * padded + j)] = vectors(j, i);
-    reflect_all({columns.data(), padded, padded}, false);
+    apply_reflections({columns.data(), padded, padded}, false);
     for (std::int64_t j = 0; j < vectors.rows; ++j)
       for (std::int64_t i = 0; i < size_; ++i) vectors(j, i) = columns[as_index(i * padded + j)];
   }
 
-  PaddedRows view(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
+  PaddedRows as_rows(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
   double scale() const { return scale_; }
 
   std::vector<double> diagonal;      // (size)
   std::vector<double> off_diagonal;  // (size): element i couples rows i and i + 1
 
  private:
-  PaddedRows rows() { return view(work_); }
+  PaddedRows work_rows() { return as_rows(work_); }
   // Applies the Householder reflection that zeroes row k beyond its first off-diagonal element.
   void reduce_row(std::int64_t k) {
     const auto at = as_index(k);
-    double* row = rows().row(k);
+    const PaddedRows rows = work_rows();
+    double* row = rows.row(k);
     diagonal[at] = row[k];
     if (k + 1 == size_) return;
     off_diagonal[at] = row[k + 1];
     double squares = 0;
     for (std::int64_t j = k + 2; j < size_; ++j) squares += row[j] * row[j];
     if (squares == 0) return;
-    // The Householder reflection 1 - factor v v^T zeroes row k beyond its first off-diagonal
-    // element.
+    // The reflection is 1 - factor v v^T.
     const double first = row[k + 1];
     const double length = std::sqrt(first * first + squares);
     off_diagonal[at] = first > 0 ? -length : length;
@@ -190,21 +191,21 @@ class Tridiagonal {
     v_[at] = 0;
     w_[at] = 0;
     std::copy(row + k + 1, row + size_, v_.begin() + k + 1);
-    QKSCOPE_DISPATCH(multiply_rows_by_vector)(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+    QKSCOPE_DISPATCH(multiply_rows_by_vector)(rows, k + 1, size_, k + 1, v_.data(), w_.data());
     double along = 0;
     for (auto j = at + 1; j < v_.size(); ++j) along += v_[j] * w_[j];
     const double half = factor * factor * along / 2;
     for (auto j = at + 1; j < v_.size(); ++j) w_[j] = factor * w_[j] - half * v_[j];
-    QKSCOPE_DISPATCH(subtract_outer_products)(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+    QKSCOPE_DISPATCH(subtract_outer_products)(rows, k + 1, size_, k + 1, v_.data(), w_.data());
   }
 
-  // Replaces `columns` by Q columns. If `columns` is the identity, reflection k leaves columns 0 to
-  // k unchanged, so they are skipped.
-  void reflect_all(PaddedRows columns, bool identity) {
+  // Replaces `columns` with the product Q * columns. If `columns` is the identity, reflection k
+  // leaves columns 0 to k unchanged, so they are skipped.
+  void apply_reflections(PaddedRows columns, bool identity) {
     for (std::int64_t k = size_ - 2; k >= 0; --k) {
       const double factor = factors_[as_index(k)];
       if (factor == 0) continue;
-      std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
+      std::copy(work_rows().row(k) + k + 1, work_rows().row(k) + size_, v_.begin() + k + 1);
       QKSCOPE_DISPATCH(reflect_columns)
       (columns, k + 1, size_, identity ? k + 1 : 0, v_.data(), factor, w_.data());
     }
@@ -213,19 +214,19 @@ class Tridiagonal {
   std::int64_t size_;
   std::int64_t columns_;  // including padding
   std::int64_t stride_;
-  double scale_ = 0;             // largest |element| of A; T belongs to A / scale
+  double scale_ = 0;             // largest |element| of A; T is computed from A / scale_
   std::vector<double> work_;     // (size, stride): unreduced part of A; row k stores reflection k
   std::vector<double> factors_;  // (size)
   std::vector<double> v_;        // (columns): scratch
   std::vector<double> w_;
 };
 
-Tridiagonal::Tridiagonal(const Matrix& matrix)
+TridiagonalReduction::TridiagonalReduction(const Matrix& matrix)
     : diagonal(as_index(matrix.rows)),
       off_diagonal(diagonal.size()),
       size_(matrix.rows),
       columns_((size_ + PaddedRows::kBlock - 1) / PaddedRows::kBlock * PaddedRows::kBlock),
-      // An odd number of blocks per row: with a power of two, all rows would map to few cache sets.
+      // The number of blocks per row is odd: with a power of two, all rows share a few cache sets.
       stride_(columns_ / PaddedRows::kBlock % 2 == 0 ? columns_ + PaddedRows::kBlock : columns_),
       work_(as_index(size_ * stride_)),
       factors_(diagonal.size()),
@@ -234,7 +235,7 @@ Tridiagonal::Tridiagonal(const Matrix& matrix)
   for (const double x : matrix.data) scale_ = std::max(scale_, std::abs(x));
   if (scale_ == 0) scale_ = 1;
   for (std::int64_t i = 0; i < size_; ++i)
-    for (std::int64_t j = 0; j < size_; ++j) rows().row(i)[j] = matrix(i, j) / scale_;
+    for (std::int64_t j = 0; j < size_; ++j) work_rows().row(i)[j] = matrix(i, j) / scale_;
   for (std::int64_t k = 0; k < size_; ++k) reduce_row(k);
 }
 
@@ -255,7 +256,7 @@ class QlIteration {
             last_row_of_block(i, sweeps < kRelativeSweeps ? kNegligible : kEpsilon * largest_);
         if (end == i) break;
         if (sweeps == kMaxSweeps)
-          failure("eigenvalues of a {0} x {0} covariance did not converge", size);
+          throw_failure("eigenvalues of a {0} x {0} covariance did not converge", size);
         apply_ql_step(i, end);
       }
   }
@@ -324,7 +325,7 @@ class QlIteration {
 // Inverse iteration: eigenvectors of a tridiagonal matrix with known eigenvalues.
 class InverseIteration {
  public:
-  explicit InverseIteration(const Tridiagonal& matrix)
+  explicit InverseIteration(const TridiagonalReduction& matrix)
       : d_(matrix.diagonal), e_(matrix.off_diagonal), rows_(matrix.diagonal.size()) {
     for (std::size_t i = 0; i < d_.size(); ++i)
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
@@ -333,14 +334,14 @@ class InverseIteration {
   // Writes the eigenvector of the eigenvalue `value` to row i of `vectors`, orthogonal to rows [0,
   // i). Returns false if the inverse iteration does not converge.
   bool find_eigenvector(double value, std::int64_t i, Matrix& vectors) {
-    factorise(value);
+    factorise_matrix(value);
     const std::span<double> x(vectors.row(i), d_.size());
     Random random(static_cast<std::uint64_t>(i));  // not orthogonal to the eigenvector
     for (double& number : x) number = random.uniform() - 0.5;
     for (int round = 0; round < kMostRounds; ++round) {
-      solve(x);
+      solve_system(x);
       along_.resize(as_index(i));
-      row_dot_products(vectors.row(0), i, x, along_.data());
+      compute_row_dots(vectors.row(0), i, x, along_.data());
       for (std::int64_t j = 0; j < i; ++j)
         add_scaled(-along_[as_index(j)], {vectors.row(j), x.size()}, x);
       const double length = norm(x);
@@ -358,7 +359,7 @@ class InverseIteration {
   // One row of the LU decomposition with partial pivoting: inverse pivot, the two elements to its
   // right, and the multiplier that eliminates the next row. `swapped`: this row and the next one
   // were exchanged.
-  struct FactorRow {
+  struct LuRow {
     double inverse;
     double off_diagonal;
     double beyond;
@@ -366,7 +367,7 @@ class InverseIteration {
     bool swapped;
   };
 
-  void factorise(double value) {
+  void factorise_matrix(double value) {
     const double least = std::numeric_limits<double>::epsilon() * largest_;
     const auto n = d_.size();
     double diagonal = d_[0] - value;
@@ -375,7 +376,7 @@ class InverseIteration {
       const double lower = i + 1 < n ? e_[i] : 0;  // first element of the next row
       const double next = i + 1 < n ? d_[i + 1] - value : 0;
       const double after = i + 2 < n ? e_[i + 1] : 0;
-      FactorRow& row = rows_[i];
+      LuRow& row = rows_[i];
       row.swapped = std::abs(lower) > std::abs(diagonal);
       if (row.swapped) {
         row = {1 / lower, next, after, diagonal / lower, true};
@@ -391,7 +392,7 @@ class InverseIteration {
   }
 
   // x = (T - value)^-1 x
-  void solve(std::span<double> x) const {
+  void solve_system(std::span<double> x) const {
     const auto n = x.size();
     for (std::size_t i = 0; i + 1 < n; ++i) {
       if (rows_[i].swapped) std::swap(x[i], x[i + 1]);
@@ -418,21 +419,21 @@ class InverseIteration {
 
   const std::vector<double>& d_;
   const std::vector<double>& e_;
-  std::vector<FactorRow> rows_;
+  std::vector<LuRow> rows_;
   std::vector<double> along_;
   double largest_ = 0;
 };
 
 }  // namespace
 
-Eigenpairs symmetric_eigen(const Matrix& matrix) {
+Eigenpairs symmetric_eigenpairs(const Matrix& matrix) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols);
   const auto n = as_index(matrix.rows);
   Eigenpairs result{std::vector<double>(n), Matrix(matrix.rows, matrix.cols)};
   if (n == 0) return result;
-  Tridiagonal tridiagonal(matrix);
+  TridiagonalReduction tridiagonal(matrix);
   std::vector<double> axes = tridiagonal.make_q_transposed();
-  const PaddedRows rows = tridiagonal.view(axes);
+  const PaddedRows rows = tridiagonal.as_rows(axes);
   QlIteration(tridiagonal.diagonal, tridiagonal.off_diagonal, rows).find_eigenvalues();
 
   const auto& values = tridiagonal.diagonal;
@@ -450,8 +451,8 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
 
 Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols && count <= matrix.rows);
-  if (2 * count > matrix.rows) return symmetric_eigen(matrix);
-  Tridiagonal tridiagonal(matrix);
+  if (2 * count > matrix.rows) return symmetric_eigenpairs(matrix);
+  TridiagonalReduction tridiagonal(matrix);
   Eigenpairs result{tridiagonal.diagonal, Matrix(count, matrix.cols)};
   std::vector<double> off_diagonal = tridiagonal.off_diagonal;
   QlIteration(result.values, off_diagonal, {}).find_eigenvalues();
@@ -459,8 +460,8 @@ Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   InverseIteration inverse(tridiagonal);
   for (std::int64_t i = 0; i < count; ++i)
     if (!inverse.find_eigenvector(result.values[as_index(i)], i, result.vectors))
-      return symmetric_eigen(matrix);
-  if (count > 0) tridiagonal.back_transform(result.vectors);
+      return symmetric_eigenpairs(matrix);
+  if (count > 0) tridiagonal.back_transform_vectors(result.vectors);
   for (double& value : result.values) value *= tridiagonal.scale();
   return result;
 }

@@ -106,13 +106,13 @@ HWY_INLINE void compute_row_dot_products(const Number* rows, std::int64_t count,
   }
 }
 
-void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
-                 double* out) {
+void row_dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
+                     double* out) {
   compute_row_dot_products(rows, count, y, cols, out);
 }
 
-void dots_float_kernel(const float* rows, std::int64_t count, const double* y, std::int64_t cols,
-                       double* out) {
+void row_dots_float_kernel(const float* rows, std::int64_t count, const double* y,
+                           std::int64_t cols, double* out) {
   compute_row_dot_products(rows, count, y, cols, out);
 }
 
@@ -138,7 +138,7 @@ void add_scaled_kernel(double factor, std::span<const double> x, std::span<doubl
                     [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-// Adds kRows weighted rows in one pass, so that the sums are loaded and stored less often.
+// Adds kRows weighted rows to `sums` in one pass, so `sums` are loaded and stored less often.
 template <int kRows>
 HWY_INLINE void add_weighted_rows(const WeightedRow* rows, std::int64_t cols, double* sums) {
   const auto add = [&](auto d, std::int64_t j) HWY_ATTR {
@@ -167,7 +167,7 @@ void compute_weighted_sums_kernel(std::span<const WeightedRow> rows, std::int64_
   constexpr std::size_t kTogether = 4;
   std::fill_n(sums, 3 * cols, 0.0);
   for (std::size_t i = 0; i < rows.size(); i += kTogether)
-    dispatch_constant_count<kTogether>(std::ssize(rows.subspan(i)), [&](auto count) HWY_ATTR {
+    call_with_compile_time_count<kTogether>(std::ssize(rows.subspan(i)), [&](auto count) HWY_ATTR {
       add_weighted_rows<count>(rows.data() + i, cols, sums);
     });
 }
@@ -197,8 +197,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope {
-HWY_EXPORT(dots_kernel);
-HWY_EXPORT(dots_float_kernel);
+HWY_EXPORT(row_dots_kernel);
+HWY_EXPORT(row_dots_float_kernel);
 QKSCOPE_EXPORT_KERNEL(double, sum, (std::span<const double> x), (x));
 QKSCOPE_EXPORT_KERNEL(PowerSums, central_power_sums, (std::span<const double> x, double centre),
                       (x, centre));
@@ -216,25 +216,25 @@ QKSCOPE_EXPORT_KERNEL(void, centre_rows,
                        double* out),
                       (rows, count, mean, out));
 
-void row_dot_products(const double* rows, std::int64_t count, std::span<const double> y,
+void compute_row_dots(const double* rows, std::int64_t count, std::span<const double> y,
                       double* out) {
-  QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
+  QKSCOPE_DISPATCH(row_dots_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
-void row_dot_products(const float* rows, std::int64_t count, std::span<const double> y,
+void compute_row_dots(const float* rows, std::int64_t count, std::span<const double> y,
                       double* out) {
-  QKSCOPE_DISPATCH(dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
+  QKSCOPE_DISPATCH(row_dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
 double dot(std::span<const double> x, std::span<const double> y) {
   double result = 0;
-  row_dot_products(x.data(), 1, y.first(x.size()), &result);
+  compute_row_dots(x.data(), 1, y.first(x.size()), &result);
   return result;
 }
 
 double dot(std::span<const float> x, std::span<const double> y) {
   double result = 0;
-  row_dot_products(x.data(), 1, y.first(x.size()), &result);
+  compute_row_dots(x.data(), 1, y.first(x.size()), &result);
   return result;
 }
 

@@ -20,41 +20,42 @@ namespace {
 
 constexpr char kDoing[] = "building a result table";
 
-// Values for which `missing` returns true are stored as null.
+// Converts values to an Arrow array. Values for which missing(value) is true become null.
 template <typename Builder, typename Value, typename Missing>
-std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const Missing& missing) {
+std::shared_ptr<arrow::Array> to_arrow_array(const std::vector<Value>& values,
+                                             const Missing& missing) {
   std::vector<std::uint8_t> there(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) there[i] = missing(values[i]) ? 0 : 1;
   Builder builder(table_memory_pool());
   if (!values.empty())  // AppendValues() reads from a null address even for zero values
-    check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
-                ErrorKind::failure);
+    check_arrow_status(builder.AppendValues(values.data(), std::ssize(values), there.data()),
+                       kDoing, ErrorKind::failure);
   return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
-std::shared_ptr<arrow::Array> booleans_to_array(const std::vector<std::int64_t>& values) {
+std::shared_ptr<arrow::Array> booleans_to_arrow(const std::vector<std::int64_t>& values) {
   constexpr std::uint8_t kMissing = 2;
   std::vector<std::uint8_t> bytes;
   bytes.reserve(values.size());
   for (const auto value : values)
     bytes.push_back(value == Table::kNoInteger ? kMissing : value != 0 ? 1 : 0);
-  return to_array<arrow::BooleanBuilder>(bytes, [](auto byte) { return byte == kMissing; });
+  return to_arrow_array<arrow::BooleanBuilder>(bytes, [](auto byte) { return byte == kMissing; });
 }
 
 std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column) {
   if (column.type == Table::Type::integer)
-    return to_array<arrow::Int64Builder>(column.integers,
-                                         [](auto value) { return value == Table::kNoInteger; });
-  if (column.type == Table::Type::boolean) return booleans_to_array(column.integers);
+    return to_arrow_array<arrow::Int64Builder>(
+        column.integers, [](auto value) { return value == Table::kNoInteger; });
+  if (column.type == Table::Type::boolean) return booleans_to_arrow(column.integers);
   if (column.type == Table::Type::real)
-    return to_array<arrow::DoubleBuilder>(column.reals,
-                                          [](double value) { return std::isnan(value); });
+    return to_arrow_array<arrow::DoubleBuilder>(column.reals,
+                                                [](double value) { return std::isnan(value); });
   arrow::StringBuilder builder(table_memory_pool());
-  check_arrow(builder.AppendValues(column.texts), kDoing, ErrorKind::failure);
+  check_arrow_status(builder.AppendValues(column.texts), kDoing, ErrorKind::failure);
   return value_or_throw(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
-// Appends the values of an Arrow chunk to the vector of the table column that has its type.
+// Appends the values of an Arrow chunk to a table column: to its reals, texts or integers.
 template <typename Array>
 void append_values(const Array& from, NullIntegerPolicy nulls, const std::string& where,
                    Table::Column& to) {
@@ -66,18 +67,18 @@ void append_values(const Array& from, NullIntegerPolicy nulls, const std::string
       to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
   } else {
     if (nulls == NullIntegerPolicy::refuse && from.null_count() > 0)
-      bad_input("{}: empty fields in a column of {}", where,
-                to.type == Table::Type::boolean ? "booleans" : "integers");
+      reject("{}: empty fields in a column of {}", where,
+             to.type == Table::Type::boolean ? "booleans" : "integers");
     for (std::int64_t i = 0; i < from.length(); ++i)
       to.integers.push_back(from.IsNull(i) ? Table::kNoInteger
                                            : static_cast<std::int64_t>(from.Value(i)));
   }
 }
 
-// Appends all chunks of an Arrow column and returns true if the column has the type of Array.
+// If the Arrow column's type matches Array, appends all of its chunks and returns true.
 template <typename Array>
-bool append_arrow_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
-                         const std::string& where, Table::Column& to) {
+bool try_append_chunks(const arrow::ChunkedArray& from, Table::Type type, NullIntegerPolicy nulls,
+                       const std::string& where, Table::Column& to) {
   if (from.type()->id() != Array::TypeClass::type_id) return false;
   to.type = type;
   for (const auto& chunk : from.chunks())
@@ -114,7 +115,7 @@ arrow::MemoryPool* table_memory_pool() {
   return pool;
 }
 
-arrow::MemoryPool* capture_memory_pool() {
+arrow::MemoryPool* head_file_memory_pool() {
   static auto* pool = new ThrowingMemoryPool(arrow::default_memory_pool());
   return pool;
 }
@@ -141,17 +142,17 @@ std::shared_ptr<arrow::Table> to_arrow_table(const Table& table) {
   return arrow::Table::Make(arrow::schema(fields), arrays, table.rows());
 }
 
-void check_parquet_read(const arrow::Status& status, const std::string& path) {
-  check_arrow(status, path + ": not a readable Parquet file", ErrorKind::bad_input);
+void check_parquet_status(const arrow::Status& status, const std::string& path) {
+  check_arrow_status(status, path + ": not a readable Parquet file", ErrorKind::bad_input);
 }
 
 std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path) {
   check_regular_file(path);
   const auto file = value_or_throw(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
   parquet::arrow::FileReaderBuilder builder;
-  check_parquet_read(builder.Open(file), path);
+  check_parquet_status(builder.Open(file), path);
   std::unique_ptr<parquet::arrow::FileReader> reader;
-  check_parquet_read(builder.Build(&reader), path);
+  check_parquet_status(builder.Build(&reader), path);
   return reader;
 }
 
@@ -159,16 +160,15 @@ Table::Column to_table_column(const std::string& name, const arrow::ChunkedArray
                               NullIntegerPolicy nulls, const std::string& where) {
   Table::Column result{name, Table::Type::text, {}, {}, {}};
   const bool known =
-      append_arrow_chunks<arrow::Int64Array>(column, Table::Type::integer, nulls, where, result) ||
-      append_arrow_chunks<arrow::Int32Array>(column, Table::Type::integer, nulls, where, result) ||
-      append_arrow_chunks<arrow::BooleanArray>(column, Table::Type::boolean, nulls, where,
-                                               result) ||
-      append_arrow_chunks<arrow::DoubleArray>(column, Table::Type::real, nulls, where, result) ||
-      append_arrow_chunks<arrow::StringArray>(column, Table::Type::text, nulls, where, result) ||
-      append_arrow_chunks<arrow::LargeStringArray>(column, Table::Type::text, nulls, where, result);
+      try_append_chunks<arrow::Int64Array>(column, Table::Type::integer, nulls, where, result) ||
+      try_append_chunks<arrow::Int32Array>(column, Table::Type::integer, nulls, where, result) ||
+      try_append_chunks<arrow::BooleanArray>(column, Table::Type::boolean, nulls, where, result) ||
+      try_append_chunks<arrow::DoubleArray>(column, Table::Type::real, nulls, where, result) ||
+      try_append_chunks<arrow::StringArray>(column, Table::Type::text, nulls, where, result) ||
+      try_append_chunks<arrow::LargeStringArray>(column, Table::Type::text, nulls, where, result);
   if (!known)
-    bad_input("{}: type {}; expected int32, int64, double, bool or string", where,
-              column.type()->ToString());
+    reject("{}: type {}; expected int32, int64, double, bool or string", where,
+           column.type()->ToString());
   return result;
 }
 

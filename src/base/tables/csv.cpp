@@ -20,20 +20,20 @@ class CsvFile {
       : path_(path), file_(path), rows_(file_.text(), {.text_after_quotes = true}) {}
 
   // Returns false after the last row.
-  bool next(Row& row) {
-    const auto status = rows_.next(row);
+  bool read_row(Row& row) {
+    const auto status = rows_.read_row(row);
     if (status == CsvParser::CsvRowStatus::unclosed_quote)
-      bad_input("{}: a quote is opened and not closed", where());
+      reject("{}: a quote is opened and not closed", row_location());
     return status == CsvParser::CsvRowStatus::row;
   }
 
-  Row header() {
+  Row read_header() {
     Row names;
-    if (!next(names)) bad_input("{}: is empty; expected a row of column names", path_);
+    if (!read_row(names)) reject("{}: is empty; expected a row of column names", path_);
     return names;
   }
 
-  std::string where() const { return fmt::format("{}: row {}", path_, rows_.row_number()); }
+  std::string row_location() const { return fmt::format("{}: row {}", path_, rows_.row_number()); }
 
  private:
   const std::string& path_;
@@ -44,17 +44,17 @@ class CsvFile {
 double parse_real(const std::string& text, const std::string& where) {
   if (text.empty()) return std::numeric_limits<double>::quiet_NaN();
   const auto value = parse_number<double>(text);
-  if (!value) bad_input("{}: found {}, expected a number", where, quote_text(text));
+  if (!value) reject("{}: found {}, expected a number", where, quote_text(text));
   return *value;
 }
 
 std::int64_t parse_boolean(const std::string& text, const std::string& where) {
   if (text != "true" && text != "false")
-    bad_input("{}: found {}, expected true or false", where, quote_text(text));
+    reject("{}: found {}, expected true or false", where, quote_text(text));
   return text == "true" ? 1 : 0;
 }
 
-void append_csv_value(Table::Column& column, const std::string& field, const std::string& where) {
+void parse_into_column(Table::Column& column, const std::string& field, const std::string& where) {
   if (column.type == Table::Type::text)
     column.texts.push_back(field);
   else if (column.type == Table::Type::real)
@@ -66,37 +66,37 @@ void append_csv_value(Table::Column& column, const std::string& field, const std
 
 std::size_t column_index(const std::string& name, const Row& header, const std::string& path) {
   const auto found = std::ranges::find(header, name);
-  if (found == header.end()) bad_input("{}: there is no column {}", path, quote_text(name));
+  if (found == header.end()) reject("{}: there is no column {}", path, quote_text(name));
   return static_cast<std::size_t>(found - header.begin());
 }
 
 }  // namespace
 
 std::vector<std::string> read_csv_header(const std::string& path) {
-  return CsvFile(path).header();
+  return CsvFile(path).read_header();
 }
 
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns) {
   CsvFile rows(path);
-  const Row header = rows.header();
+  const Row header = rows.read_header();
   std::vector<std::size_t> indices;
   std::vector<Table::Column> result;
   for (const auto& column : columns) {
     indices.push_back(column_index(column.name, header, path));
     result.push_back({column.name, column.type, {}, {}, {}});
   }
-  for (Row row; rows.next(row);) {
+  for (Row row; rows.read_row(row);) {
     if (row.size() != header.size())
-      bad_input("{}: {} fields, expected {}", rows.where(), row.size(), header.size());
+      reject("{}: {} fields, expected {}", rows.row_location(), row.size(), header.size());
     for (std::size_t i = 0; i < columns.size(); ++i)
-      append_csv_value(result[i], row[indices[i]],
-                       fmt::format("{}: {}", rows.where(), columns[i].name));
+      parse_into_column(result[i], row[indices[i]],
+                        fmt::format("{}: {}", rows.row_location(), columns[i].name));
   }
   return Table(std::move(result));
 }
 
-Table read_csv_as_text(const std::string& path) {
-  return read_csv_table(path, project(read_csv_header(path), [](const std::string& name) {
+Table read_csv_text_columns(const std::string& path) {
+  return read_csv_table(path, to_vector(read_csv_header(path), [](const std::string& name) {
                           return CsvColumn{name, Table::Type::text};
                         }));
 }

@@ -20,9 +20,8 @@ struct CsvColumn {
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns);
 
 // Reads all columns as text.
-Table read_csv_as_text(const std::string& path);
+Table read_csv_text_columns(const std::string& path);
 
-// Returns the column names in the first row of a CSV file.
 std::vector<std::string> read_csv_header(const std::string& path);
 
 }  // namespace qkscope

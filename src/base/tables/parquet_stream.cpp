@@ -21,23 +21,23 @@ namespace {
 
 using Column = Table::Column;
 
-// Returns the schema of the stacked files: a text column named `column`, then the union of the
-// columns of all files, matched by name.
-std::shared_ptr<arrow::Schema> stacked_schema(const std::string& column,
-                                              const std::vector<NamedTableFile>& files) {
+// Returns the schema of the output of concat_tables(): a text column named `column`, then the union
+// of the columns of all files, matched by name.
+std::shared_ptr<arrow::Schema> concat_schema(const std::string& column,
+                                             const std::vector<NamedTableFile>& files) {
   arrow::FieldVector fields = {arrow::field(column, arrow::utf8())};
   std::vector<std::string> origins = {""};  // (fields): path of the first file with the column
   const auto add_field = [&](const std::shared_ptr<arrow::Field>& field, const std::string& path) {
     const auto known = std::ranges::find(fields, field->name(), &arrow::Field::name);
     const auto place = static_cast<std::size_t>(known - fields.begin());
     if (place == 0)
-      bad_input("{}: it has a column {}, which would say where the rows are from", path,
-                quote_text(field->name()));
+      reject("{}: it has a column {}, which would say where the rows are from", path,
+             quote_text(field->name()));
     if (place == fields.size()) {
       fields.push_back(arrow::field(field->name(), field->type()));
       origins.push_back(path);
     } else if (!fields[place]->type()->Equals(field->type())) {
-      bad_input(
+      reject(
           "{}: its column {} is {}, that of {} is {}: they do not stand for the same; "
           "analyse both with one version of the program",
           path, quote_text(field->name()), field->type()->ToString(), origins[place],
@@ -47,22 +47,22 @@ std::shared_ptr<arrow::Schema> stacked_schema(const std::string& column,
   for (const auto& file : files)
     translate_parquet_errors(file.path, [&] {
       std::shared_ptr<arrow::Schema> schema;
-      check_parquet_read(open_parquet(file.path)->GetSchema(&schema), file.path);
+      check_parquet_status(open_parquet(file.path)->GetSchema(&schema), file.path);
       for (const auto& field : schema->fields()) add_field(field, file.path);
     });
   return arrow::schema(fields);
 }
 
-// Reads a row group and prepends the column of file names. Columns of the schema `wanted` that the
-// file does not have are null.
-std::shared_ptr<arrow::Table> read_stacked_group(parquet::arrow::FileReader& reader, int group,
-                                                 const NamedTableFile& file,
-                                                 const std::shared_ptr<arrow::Schema>& wanted) {
+// Reads a row group and prepends a text column that holds file.name in every row. Columns of the
+// schema `wanted` that the file does not have are null.
+std::shared_ptr<arrow::Table> read_named_row_group(parquet::arrow::FileReader& reader, int group,
+                                                   const NamedTableFile& file,
+                                                   const std::shared_ptr<arrow::Schema>& wanted) {
   const auto unwrap_result = [&](auto result) {
     return value_or_throw(std::move(result), "stacking " + file.path, ErrorKind::failure);
   };
   std::shared_ptr<arrow::Table> rows;
-  check_parquet_read(reader.RowGroup(group)->ReadTable(&rows), file.path);
+  check_parquet_status(reader.RowGroup(group)->ReadTable(&rows), file.path);
   const auto names =
       unwrap_result(arrow::MakeArrayFromScalar(arrow::StringScalar(file.name), rows->num_rows()));
   rows = unwrap_result(
@@ -92,7 +92,7 @@ struct ParquetOutput {
   }
 
   void check_status(const arrow::Status& status) const {
-    check_arrow(status, "writing " + path, ErrorKind::failure);
+    check_arrow_status(status, "writing " + path, ErrorKind::failure);
   }
   template <typename T>
   T unwrap(arrow::Result<T> result) const {
@@ -104,7 +104,7 @@ struct ParquetOutput {
   std::unique_ptr<parquet::arrow::FileWriter> writer;
 };
 
-ParquetTableWriter::ParquetTableWriter(std::string path)
+ParquetTableWriter::ParquetTableWriter(const std::string& path)
     : output_(std::make_unique<ParquetOutput>(path, path)) {}
 
 ParquetTableWriter::~ParquetTableWriter() = default;
@@ -117,7 +117,7 @@ void ParquetTableWriter::append(const Table& rows) {
 
 void ParquetTableWriter::finish() {
   output_->close();
-  sync_file(output_->path);
+  fsync_file(output_->path);
 }
 
 AtomicParquetFile::AtomicParquetFile(const std::string& path, const arrow::Schema& schema,
@@ -137,7 +137,7 @@ void AtomicParquetFile::append(const arrow::Table& rows) {
 
 void AtomicParquetFile::finish() {
   output_->close();
-  move_into_place(temporary_, output_->path);
+  rename_durably(temporary_, output_->path);
   temporary_.clear();
 }
 
@@ -155,9 +155,9 @@ int ParquetTableReader::row_group_count() const {
   return reader_->num_row_groups();
 }
 
-Table ParquetTableReader::read(int group) const {
+Table ParquetTableReader::read_row_group(int group) const {
   std::shared_ptr<arrow::Table> rows;
-  check_parquet_read(reader_->RowGroup(group)->ReadTable(&rows), path_);
+  check_parquet_status(reader_->RowGroup(group)->ReadTable(&rows), path_);
   std::vector<Table::Column> columns;
   for (int i = 0; i < rows->num_columns(); ++i) {
     const auto& name = rows->field(i)->name();
@@ -203,20 +203,20 @@ void TableFileAppender::finish() {
   parquet_->finish();
 }
 
-void check_stackable_columns(const std::string& column, const std::vector<NamedTableFile>& files) {
-  stacked_schema(column, files);
+void check_compatible_columns(const std::string& column, const std::vector<NamedTableFile>& files) {
+  concat_schema(column, files);
 }
 
-std::int64_t stack_tables(const std::string& column, const std::vector<NamedTableFile>& files,
-                          const std::string& path) {
-  const auto schema = stacked_schema(column, files);
+std::int64_t concat_tables(const std::string& column, const std::vector<NamedTableFile>& files,
+                           const std::string& path) {
+  const auto schema = concat_schema(column, files);
   AtomicParquetFile writer(path, *schema);
   std::int64_t rows = 0;
   for (const auto& file : files)
     translate_parquet_errors(file.path, [&] {
       const auto reader = open_parquet(file.path);
       for (int group = 0; group < reader->num_row_groups(); ++group) {
-        const auto part = read_stacked_group(*reader, group, file, schema);
+        const auto part = read_named_row_group(*reader, group, file, schema);
         if (part->num_rows() > 0) writer.append(*part);
         rows += part->num_rows();
       }

@@ -23,10 +23,10 @@ struct ParquetOutput;
 // Parquet writer for tables. Writes to the final path; the file is incomplete until finish().
 class ParquetTableWriter {
  public:
-  explicit ParquetTableWriter(std::string path);
+  explicit ParquetTableWriter(const std::string& path);
   ~ParquetTableWriter();
 
-  // Appends a row group. The first call defines the columns and may have no rows.
+  // Appends a row group. The first call defines the columns; its table may be empty.
   void append(const Table& rows);
   void finish();  // includes fsync of the data
 
@@ -34,10 +34,10 @@ class ParquetTableWriter {
   std::unique_ptr<ParquetOutput> output_;
 };
 
-// Parquet file written to a temporary path, which finish() renames. Deleted without finish().
+// Parquet file at a temporary path. finish() moves it into place; otherwise, it is deleted.
 class AtomicParquetFile {
  public:
-  // `keeps_types`: also store the Arrow schema, so that types such as large_string survive.
+  // With `keeps_types`, the file stores the Arrow schema, which preserves types like large_string.
   AtomicParquetFile(const std::string& path, const arrow::Schema& schema, bool keeps_types = false);
   ~AtomicParquetFile();
 
@@ -61,7 +61,7 @@ class ParquetTableReader {
 
   int row_group_count() const;
   // Reads one row group. Null integers and booleans are Table::kNoInteger.
-  Table read(int group) const;
+  Table read_row_group(int group) const;
 
  private:
   std::string path_;
@@ -89,19 +89,19 @@ class TableFileAppender {
 };
 
 struct NamedTableFile {
-  std::string name;  // value of the new column in the rows of this file
+  std::string name;  // value of the added first column for the rows of this file
   std::string path;
 };
 
-// Throws a bad-input error if stack_tables() would reject the columns of the files.
-void check_stackable_columns(const std::string& column, const std::vector<NamedTableFile>& files);
+// Throws a bad-input error if concat_tables() would reject the columns of the files.
+void check_compatible_columns(const std::string& column, const std::vector<NamedTableFile>& files);
 
 // Concatenates the rows of all files into a new Parquet file and returns the number of rows. The
 // first column, named `column`, is text and holds the name of the file that a row comes from. The
 // other columns are the union over all files, matched by name; null where a file lacks a column.
 // Throws a bad-input error if a column has different types or is named `column`. One row group is
 // in memory at a time, and the output is renamed into place at the end.
-std::int64_t stack_tables(const std::string& column, const std::vector<NamedTableFile>& files,
-                          const std::string& path);
+std::int64_t concat_tables(const std::string& column, const std::vector<NamedTableFile>& files,
+                           const std::string& path);
 
 }  // namespace qkscope

@@ -30,8 +30,7 @@ std::size_t column_value_count(const Table::Column& column) {
 void check_row_cells(const std::vector<Table::Column>& columns,
                      const std::vector<Table::Cell>& cells) {
   if (cells.size() != columns.size())
-    bad_input("table: a row has {} cells; expected {}, one per column", cells.size(),
-              columns.size());
+    reject("table: a row has {} cells; expected {}, one per column", cells.size(), columns.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const bool text = std::holds_alternative<std::string>(cells[i]);
     const auto* number = std::get_if<double>(&cells[i]);
@@ -41,11 +40,10 @@ void check_row_cells(const std::vector<Table::Column>& columns,
                       : type == Table::Type::real ? !text
                                                   : !text && !real;
     if (!fits)
-      bad_input("table: a cell of column '{}' is {}, which the column does not hold",
-                columns[i].name,
-                text   ? "text"
-                : real ? "a real number"
-                       : "an integer");
+      reject("table: a cell of column '{}' is {}, which the column does not hold", columns[i].name,
+             text   ? "text"
+             : real ? "a real number"
+                    : "an integer");
   }
 }
 
@@ -90,7 +88,7 @@ std::vector<int> column_indices(const arrow::Schema& schema,
     for (int i = 0; i < schema.num_fields(); ++i) indices.push_back(i);
   for (const auto& name : columns) {
     const int index = schema.GetFieldIndex(name);
-    if (index < 0) bad_input("{}: there is no column '{}'; analyse again", path, name);
+    if (index < 0) reject("{}: there is no column '{}'; analyse again", path, name);
     indices.push_back(index);
   }
   return indices;
@@ -100,11 +98,11 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
                    NullIntegerPolicy nulls) {
   const auto reader = open_parquet(path);
   std::shared_ptr<arrow::Schema> schema;
-  check_parquet_read(reader->GetSchema(&schema), path);
+  check_parquet_status(reader->GetSchema(&schema), path);
   std::vector<Table::Column> result;
   for (const int index : column_indices(*schema, columns, path)) {
     std::shared_ptr<arrow::ChunkedArray> column;
-    check_parquet_read(reader->ReadColumn(index, &column), path);
+    check_parquet_status(reader->ReadColumn(index, &column), path);
     const auto& name = schema->field(index)->name();
     result.push_back(
         to_table_column(name, *column, nulls, fmt::format("{}: column '{}'", path, name)));
@@ -115,7 +113,7 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
 Table read_table(const std::string& path, const std::vector<std::string>& columns,
                  NullIntegerPolicy nulls) {
   return translate_exceptions([&] {
-    if (!path_exists(path)) bad_input("{}: there is no such file", path);
+    if (!path_exists(path)) reject("{}: there is no such file", path);
     return translate_parquet_errors(path, [&] { return read_columns(path, columns, nulls); });
   });
 }
@@ -127,8 +125,8 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
     if (!columns_.empty()) rows_ = static_cast<std::int64_t>(column_value_count(columns_.front()));
     for (const auto& column : columns_)
       if (static_cast<std::int64_t>(column_value_count(column)) != rows_)
-        bad_input("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
-                  column_value_count(column), columns_.front().name, rows_);
+        reject("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
+               column_value_count(column), columns_.front().name, rows_);
   });
 }
 
@@ -141,8 +139,8 @@ const Table::Column* Table::find(std::string_view name) const {
 Table& Table::column(std::string name, Type type) {
   translate_exceptions([&] {
     if (rows_ > 0)
-      bad_input("table: column '{}' is declared after {} rows; expected before the first", name,
-                rows_);
+      reject("table: column '{}' is declared after {} rows; expected before the first", name,
+             rows_);
     columns_.push_back({std::move(name), type, {}, {}, {}});
   });
   return *this;
@@ -197,9 +195,10 @@ void Table::write_parquet(const std::string& path) const {
     const auto stream =
         value_or_throw(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory_pool()),
                        doing, ErrorKind::failure);
-    check_arrow(parquet::arrow::WriteTable(*table, table_memory_pool(), stream, kTableRowGroup,
-                                           parquet_writer_properties(*table->schema())),
-                doing, ErrorKind::failure);
+    check_arrow_status(
+        parquet::arrow::WriteTable(*table, table_memory_pool(), stream, kTableRowGroup,
+                                   parquet_writer_properties(*table->schema())),
+        doing, ErrorKind::failure);
     const auto buffer = value_or_throw(stream->Finish(), doing, ErrorKind::failure);
     write_file(path, std::string_view(reinterpret_cast<const char*>(buffer->data()),
                                       static_cast<std::size_t>(buffer->size())));

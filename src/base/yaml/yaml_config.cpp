@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kDeepest = 50;
 constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; typical files have a few thousand
-constexpr std::int64_t kMostCount = std::int64_t{1} << 40;  // products of two counts fit 64 bits
+constexpr std::int64_t kMostCount = std::int64_t{1} << 40;  // far above any meaningful count
 constexpr int kMostValues = 100'000;  // guards against alias expansion ("billion laughs")
 
 // YAML forbids control characters, and yaml-cpp turns them into invalid UTF-8.
@@ -27,12 +27,12 @@ void refuse_control_characters(const std::string& text, const std::string& where
     return (code < 0x20 && code != '\n' && code != '\r' && code != '\t') || code == 0x7f;
   });
   if (found != text.end())
-    bad_input("{}:{}: not YAML: the control character 0x{:02x}", where,
-              1 + std::count(text.begin(), found, '\n'), static_cast<unsigned char>(*found));
+    reject("{}:{}: not YAML: the control character 0x{:02x}", where,
+           1 + std::count(text.begin(), found, '\n'), static_cast<unsigned char>(*found));
 }
 
 // Rejects text with several YAML documents: a line "---" or "..." in the first column ends a
-// document, also inside a scalar. (YAML::LoadAll takes unbounded memory for some malformed texts.)
+// document, even inside a scalar. (YAML::LoadAll takes unbounded memory for some malformed texts.)
 void refuse_second_document(const std::string& text, const std::string& where) {
   bool content = false, ended = false;
   std::int64_t number = 0;
@@ -47,22 +47,22 @@ void refuse_second_document(const std::string& text, const std::string& where) {
       content = true;
     }
     if (ended && content)
-      bad_input("{}:{}: a second YAML document begins, expected one", where, number);
+      reject("{}:{}: a second YAML document begins, expected one", where, number);
   }
 }
 
 YAML::Node parse_yaml_node(const std::string& text, const std::string& where) {
   if (text.size() > kLargest)
-    bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
-              format_bytes(kLargest));
+    reject("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
+           format_bytes(kLargest));
   if (const auto at = find_invalid_utf8(text); at != std::string::npos)
-    bad_input("{}: not UTF-8 at byte {}", where, at);
+    reject("{}: not UTF-8 at byte {}", where, at);
   refuse_control_characters(text, where);
   refuse_second_document(text, where);
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    bad_input("{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
+    reject("{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
   }
 }
 
@@ -76,8 +76,8 @@ Json yaml_scalar_to_json(const YAML::Node& node) {
   double number = 0.0;
   if (has_octal_number(node) || !YAML::convert<double>::decode(node, number)) return text;
   if (!std::isfinite(number))
-    bad_input("configuration, line {}: found {}, expected a finite number", node.Mark().line + 1,
-              text);
+    reject("configuration, line {}: found {}, expected a finite number", node.Mark().line + 1,
+           text);
   return number;
 }
 
@@ -86,10 +86,9 @@ Json yaml_scalar_to_json(const YAML::Node& node) {
 Json to_json(const YAML::Node& node, int depth, int& left) {
   const auto line = node.Mark().line + 1;
   if (depth > kDeepest)
-    bad_input("configuration, line {}: maps nested deeper than {} levels", line, kDeepest);
+    reject("configuration, line {}: maps nested deeper than {} levels", line, kDeepest);
   if (--left < 0)
-    bad_input("configuration, line {}: its aliases stand for more than {} values", line,
-              kMostValues);
+    reject("configuration, line {}: its aliases stand for more than {} values", line, kMostValues);
   if (node.IsScalar()) return yaml_scalar_to_json(node);
   if (node.IsSequence()) {
     Json list = Json::array();
@@ -125,9 +124,9 @@ bool decode_integer(const YAML::Node& node, std::int64_t& value) {
          YAML::convert<std::int64_t>::decode(node, value);
 }
 
-std::string YamlDocument::where(const std::string& key, const YAML::Node& node) const {
+std::string YamlDocument::location(const std::string& key, const YAML::Node& node) const {
   for (const auto& [option, origin] : overridden)
-    if (key == option || key.starts_with(option + ".")) return origin + " " + key;
+    if (key == option || key.starts_with(option + ".")) return fmt::format("{} {}", origin, key);
   const auto line = node.Mark().line;
   return line < 0 ? fmt::format("{}: {}", file, key)
                   : fmt::format("{}:{}: {}", file, line + 1, key);
@@ -141,8 +140,8 @@ YamlDocument parse_yaml(const std::string& text, const std::string& where,
                         const std::vector<std::string>& overrides) {
   YamlDocument document{.file = where, .root = parse_yaml_node(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
-  if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
-  override_yaml_values(document, overrides);
+  if (!document.root.IsMap()) reject("{}: expected a map of keys and values", where);
+  apply_yaml_overrides(document, overrides);
   return document;
 }
 
@@ -155,19 +154,19 @@ void override_yaml_value(YamlDocument& document, const std::string& key, const Y
     path += (path.empty() ? "" : ".") + parts[i];
     YAML::Node next = node[parts[i]];
     if (next.IsDefined() && !next.IsNull() && !next.IsMap())
-      bad_input("{} {}: {} is not a map", origin, key, document.where(path, next));
+      reject("{} {}: {} is not a map", origin, key, document.location(path, next));
     node.reset(next);
   }
   node[parts.back()] = value;
   document.overridden[key] = origin;
 }
 
-void override_yaml_values(YamlDocument& document, const std::vector<std::string>& options) {
+void apply_yaml_overrides(YamlDocument& document, const std::vector<std::string>& options) {
   for (const auto& option : options) {
     const auto equals = option.find('=');
     if (equals == std::string::npos || equals == 0)
-      bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
-                quote_text(option));
+      reject("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
+             quote_text(option));
     const auto key = option.substr(0, equals);
     override_yaml_value(document, key, parse_yaml_node(option.substr(equals + 1), "--set " + key),
                         "--set");
@@ -183,13 +182,13 @@ YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, s
     : document_(document), node_(node), path_(std::move(path)) {
   if (!node_.IsDefined() || node_.IsNull()) node_ = YAML::Node(YAML::NodeType::Map);
   if (!node_.IsMap())
-    bad_input("{}: found {}, expected a map", document.where(path_, node),
-              describe_yaml_value(node));
+    reject("{}: found {}, expected a map", document.location(path_, node),
+           describe_yaml_value(node));
   std::set<std::string> seen;
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>("");
     if (!seen.insert(key).second)
-      bad_input("{}: the key is there twice", document_.where(full_key(key), entry.first));
+      reject("{}: the key is there twice", document_.location(full_key(key), entry.first));
   }
 }
 
@@ -204,21 +203,21 @@ void YamlSection::reject_misspelt_key(const std::string& key) const {
   for (const auto& entry : node_) {
     const auto name = entry.first.as<std::string>("");
     if (name != key && !known_.contains(name) && closest_spelling(name, {&key, 1}) == key)
-      bad_input("{}: there is no such key; did you mean {}?",
-                document_.where(full_key(name), entry.first), full_key(key));
+      reject("{}: there is no such key; did you mean {}?",
+             document_.location(full_key(name), entry.first), full_key(key));
   }
 }
 
-void YamlSection::throw_expected(const std::string& key, const std::string& what) const {
+void YamlSection::reject_value(const std::string& key, const std::string& what) const {
   const YAML::Node found = std::as_const(node_)[key];
   if (!found.IsDefined()) {
     reject_misspelt_key(key);
     if (!path_.empty())
       YamlSection(document_, document_.root, "").reject_misspelt_key(split(path_, '.').front());
-    bad_input("{}: {} is missing: expected {}", document_.file, full_key(key), what);
+    reject("{}: {} is missing: expected {}", document_.file, full_key(key), what);
   }
-  bad_input("{}: found {}, expected {}", document_.where(full_key(key), found),
-            describe_yaml_value(found), what);
+  reject("{}: found {}, expected {}", document_.location(full_key(key), found),
+         describe_yaml_value(found), what);
 }
 
 std::optional<std::string> YamlSection::text(const std::string& key) {
@@ -227,7 +226,7 @@ std::optional<std::string> YamlSection::text(const std::string& key) {
 
 std::string YamlSection::required_text(const std::string& key) {
   auto value = text(key);
-  if (!value || value->empty()) throw_expected(key, "a string");
+  if (!value || value->empty()) reject_value(key, "a string");
   return *value;
 }
 
@@ -238,9 +237,9 @@ std::optional<T> YamlSection::scalar(const std::string& key, const std::string& 
   if (found.IsNull()) return {};
   T value{};
   if (std::is_arithmetic_v<T> && has_octal_number(found))
-    throw_expected(key, what + ", without leading zeros");
+    reject_value(key, what + ", without leading zeros");
   if (!found.IsScalar() || !YAML::convert<T>::decode(found, value) || !valid(value))
-    throw_expected(key, what);
+    reject_value(key, what);
   return value;
 }
 
@@ -250,7 +249,7 @@ std::optional<std::int64_t> YamlSection::integer(const std::string& key, std::in
   const auto found =
       scalar<std::int64_t>(key, what, [&](std::int64_t value) { return value >= least; });
   if (least != INT64_MIN && found && *found > kMostCount)
-    throw_expected(key, fmt::format("at most {}", kMostCount));
+    reject_value(key, fmt::format("at most {}", kMostCount));
   return found;
 }
 
@@ -263,40 +262,40 @@ std::optional<bool> YamlSection::boolean(const std::string& key) {
   return scalar<bool>(key, "true or false", [](bool) { return true; });
 }
 
-bool YamlSection::is_second_word(const std::string& key, const std::string& first,
-                                 const std::string& second) {
-  const auto word = text(key).value_or(first);
-  if (word != first && word != second) throw_expected(key, first + " or " + second);
-  return word == second;
+bool YamlSection::boolean_from_words(const std::string& key, const std::string& false_word,
+                                     const std::string& true_word) {
+  const auto word = text(key).value_or(false_word);
+  if (word != false_word && word != true_word) reject_value(key, false_word + " or " + true_word);
+  return word == true_word;
 }
 
 std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return {};
   std::vector<std::int64_t> values;
-  if (!found.IsSequence()) throw_expected(key, "a list of whole numbers, or null for all");
+  if (!found.IsSequence()) reject_value(key, "a list of whole numbers, or null for all");
   for (const auto& item : found) {
     std::int64_t value = 0;
     if (!decode_integer(item, value))
-      bad_input("{}: found {} in the list, expected whole numbers",
-                document_.where(full_key(key), item), describe_yaml_value(item));
+      reject("{}: found {} in the list, expected whole numbers",
+             document_.location(full_key(key), item), describe_yaml_value(item));
     values.push_back(value);
   }
-  if (values.empty()) throw_expected(key, "at least one entry, or null for all");
+  if (values.empty()) reject_value(key, "at least one entry, or null for all");
   return values;
 }
 
-Json YamlSection::map(const std::string& key) {
+Json YamlSection::mapping(const std::string& key) {
   const auto found = node(key);
   if (found.IsNull()) return nullptr;
-  if (!found.IsMap()) throw_expected(key, "a map");
+  if (!found.IsMap()) reject_value(key, "a map");
   return yaml_to_json(found);
 }
 
 std::vector<YamlSection> YamlSection::sections(const std::string& key) {
   const auto list = node(key);
   if (list.IsNull()) return {};
-  if (!list.IsSequence()) throw_expected(key, "a list");
+  if (!list.IsSequence()) reject_value(key, "a list");
   std::vector<YamlSection> all;
   for (std::size_t i = 0; i < list.size(); ++i)
     all.emplace_back(document_, list[i], fmt::format("{}[{}]", full_key(key), i));
@@ -307,7 +306,7 @@ void YamlSection::accept_retired_keys(const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     known_.insert(key);
     if (const YAML::Node found = std::as_const(node_)[key]; found.IsDefined())
-      log::warn("{}: no longer used, ignored", document_.where(full_key(key), found));
+      log::warn("{}: no longer used, ignored", document_.location(full_key(key), found));
   }
 }
 
@@ -317,9 +316,9 @@ void YamlSection::reject_unknown_keys() const {
     const auto key = entry.first.as<std::string>("");
     if (known_.contains(key)) continue;
     const auto near = closest_spelling(key, names);
-    bad_input("{}: there is no such key{}", document_.where(full_key(key), entry.first),
-              near.empty() ? fmt::format("; known are {}", fmt::join(names, ", "))
-                           : fmt::format("; did you mean {}?", full_key(near)));
+    reject("{}: there is no such key{}", document_.location(full_key(key), entry.first),
+           near.empty() ? fmt::format("; known are {}", fmt::join(names, ", "))
+                        : fmt::format("; did you mean {}?", full_key(near)));
   }
 }
 

@@ -1,4 +1,4 @@
-// Input of the exporters: statistics and checks of them. Declares the exporter of each format.
+// Declares ExportInput (finished statistics of a model) and one export function per format.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace qkscope {
 
 // RoPE parameters, read from the metadata of the statistics.
-struct ExportRope {
+struct RopeParameters {
   std::string type;  // "default", "yarn", ...
   double theta = 0;
   std::int64_t dim = 0;
@@ -33,10 +33,10 @@ class ExportInput {
   std::string metadata_text(const std::string& key) const;  // a metadata value; "" when missing
   std::string model_name() const;                           // a path is reduced to its last folder
 
-  std::int64_t layers() const { return layers_; }  // number, with cross-attention layers
-  std::int64_t heads() const { return statistics_.heads; }
-  std::int64_t key_heads() const { return statistics_.key_heads; }
-  std::int64_t heads_per_key() const { return heads() / key_heads(); }
+  std::int64_t layer_count() const { return layers_; }  // number, with cross-attention layers
+  std::int64_t head_count() const { return statistics_.heads; }
+  std::int64_t key_head_count() const { return statistics_.key_heads; }
+  std::int64_t query_heads_per_key_head() const { return head_count() / key_head_count(); }
   std::int64_t head_dim() const { return statistics_.dim; }
   bool has_rope(std::int64_t layer) const;
 
@@ -45,12 +45,12 @@ class ExportInput {
   HeadMoments moments(VectorKind kind, VectorStage stage, std::int64_t layer,
                       const std::string& set) const;
 
-  // Throw a bad-input error for interleaved or partial RoPE, which the format cannot express.
-  void refuse_interleaved_rope() const;
-  void refuse_partial_rotary() const;
+  // Throw a bad-input error for interleaved or partial RoPE, which some formats cannot represent.
+  void check_no_interleaved_rope() const;
+  void check_no_partial_rotary() const;
   // Returns the RoPE that all RoPE layers share. Bad input if layers differ or none has RoPE.
-  ExportRope common_rope() const;
-  [[noreturn]] void refuse(const std::string& why) const;
+  RopeParameters common_rope() const;
+  [[noreturn]] void reject_export(const std::string& why) const;
 
  private:
   const ExportOptions& options_;
@@ -62,13 +62,13 @@ class ExportInput {
 Matrix scatter_matrix(const HeadMoments& moments, std::int64_t head);
 
 // Named tensors of a safetensors file, kept in memory until the file is written.
-class OwnedTensors {
+class SafetensorsBuilder {
  public:
   Tensor& add(const std::string& name, const Shape& shape, DType dtype = DType::f32) {
     named_.push_back({name, kept_.emplace_back(shape, dtype)});
     return kept_.back();
   }
-  const std::vector<NamedTensor>& all() const { return named_; }
+  const std::vector<NamedTensor>& named_tensors() const { return named_; }
 
  private:
   std::deque<Tensor> kept_;
@@ -76,16 +76,16 @@ class OwnedTensors {
 };
 
 // Creates the output folder. A non-empty folder is a bad-input error unless --overwrite is given.
-void prepare_output_folder(const ExportOptions& options, const std::string& folder);
+void make_output_folder(const ExportOptions& options, const std::string& folder);
 // Creates the parent folder of an output file. An existing file requires --overwrite.
-void prepare_output_file(const ExportOptions& options, const std::string& file);
+void make_folder_for_output_file(const ExportOptions& options, const std::string& file);
 
 // Export functions, one per target format. Each returns the file or folder it wrote.
 std::string export_expected_attention(const ExportInput& input);
 std::string export_q_filters(const ExportInput& input);
 std::string export_triattention_statistics(const ExportInput& input);
-std::string export_triattention_binary(const ExportInput& input);
-std::string export_fp8_kv(const ExportInput& input);
+std::string export_triattention_binary_statistics(const ExportInput& input);
+std::string export_fp8_kv_scales(const ExportInput& input);
 std::string export_key_ranges(const ExportInput& input);
 std::string export_duo_attention(const ExportInput& input);
 std::string export_retrieval_heads(const ExportInput& input);

@@ -22,8 +22,8 @@ struct ExportFormat {
 constexpr ExportFormat kExports[] = {{"expected-attention", export_expected_attention},
                                      {"q-filters", export_q_filters},
                                      {"triattention", export_triattention_statistics},
-                                     {"tria", export_triattention_binary},
-                                     {"fp8-kv", export_fp8_kv},
+                                     {"tria", export_triattention_binary_statistics},
+                                     {"fp8-kv", export_fp8_kv_scales},
                                      {"k-ranges", export_key_ranges},
                                      {"duo", export_duo_attention},
                                      {"retrieval-heads", export_retrieval_heads}};
@@ -32,7 +32,7 @@ constexpr ExportFormat kExports[] = {{"expected-attention", export_expected_atte
 void check_export_options(const ExportOptions& options) {
   const auto only = [&](bool given, const char* option, const char* name) {
     if (given && options.to != name)
-      bad_input("{}: only --to {} has this option; leave it out", option, name);
+      reject("{}: only --to {} has this option; leave it out", option, name);
   };
   only(options.set != "all", "--set", "k-ranges");
   only(!options.kvpress_name.empty(), "--kvpress-name", "q-filters");
@@ -41,11 +41,11 @@ void check_export_options(const ExportOptions& options) {
   only(options.margin != 1.0, "--margin", "fp8-kv");
   only(options.queries, "--queries", "fp8-kv");
   if (options.set != "all" && options.set != "body" && options.set != "first")
-    bad_input("--set {}: expected all, body or first", quote_text(options.set));
+    reject("--set {}: expected all, body or first", quote_text(options.set));
   if (options.strategy != "tensor" && options.strategy != "attn_head")
-    bad_input("--strategy {}: expected tensor or attn_head", quote_text(options.strategy));
+    reject("--strategy {}: expected tensor or attn_head", quote_text(options.strategy));
   if (!(options.margin > 0) || options.margin > 1000)
-    bad_input("--margin {}: expected a number above 0, at most 1000", options.margin);
+    reject("--margin {}: expected a number above 0, at most 1000", options.margin);
 }
 
 }  // namespace
@@ -58,11 +58,11 @@ ExportInput::ExportInput(const ExportOptions& options)
 }
 
 std::string ExportInput::metadata_text(const std::string& key) const {
-  return value_or(statistics_.metadata, key, "");
+  return map_value_or(statistics_.metadata, key, "");
 }
 
 std::string ExportInput::model_name() const {
-  return short_name(metadata_text(metadata::kModel));
+  return id_or_base_name(metadata_text(metadata::kModel));
 }
 
 bool ExportInput::has_rope(std::int64_t layer) const {
@@ -75,7 +75,7 @@ HeadMoments ExportInput::moments(VectorKind kind, VectorStage stage, std::int64_
                                  const std::string& set) const {
   const auto* found = statistics_.find(kind, stage, layer);
   if (found == nullptr)
-    bad_input(
+    reject(
         "{}: there are no moments of {} {} in layer {}; {} takes them: make statistics of group A "
         "without restricting kinds, stages or layers",
         options_.statistics, kind_name(kind), stage_name(stage), layer, options_.to);
@@ -83,49 +83,50 @@ HeadMoments ExportInput::moments(VectorKind kind, VectorStage stage, std::int64_
                         : set == "body" ? found->body
                                         : found->first;
   if (moments.n() < 2)
-    bad_input("{}: {} such rows ({}) in its documents; {} takes at least 2", options_.statistics,
-              moments.n(), set, options_.to);
+    reject("{}: {} such rows ({}) in its documents; {} takes at least 2", options_.statistics,
+           moments.n(), set, options_.to);
   return moments;
 }
 
-void ExportInput::refuse(const std::string& why) const {
-  bad_input("{}: {} cannot be exported as {}: {}", options_.statistics,
-            model_name().empty() ? "this model" : model_name(), options_.to, why);
+void ExportInput::reject_export(const std::string& why) const {
+  reject("{}: {} cannot be exported as {}: {}", options_.statistics,
+         model_name().empty() ? "this model" : model_name(), options_.to, why);
 }
 
-void ExportInput::refuse_interleaved_rope() const {
+void ExportInput::check_no_interleaved_rope() const {
   if (statistics_.interleaved)
-    refuse(
+    reject_export(
         "its RoPE turns neighbouring dimensions (2i, 2i + 1), and readers of these files only "
         "know the pairs (i, i + d/2)");
 }
 
-void ExportInput::refuse_partial_rotary() const {
+void ExportInput::check_no_partial_rotary() const {
   for (std::size_t i = 0; i < statistics_.layers.size(); ++i)
     if (const auto rotary = statistics_.rotary[i]; rotary > 0 && rotary != head_dim())
-      refuse(
+      reject_export(
           fmt::format("RoPE turns {} of its {} dimensions, and readers of these files take all "
                       "of them as turned",
                       rotary, head_dim()));
 }
 
-ExportRope ExportInput::common_rope() const {
+RopeParameters ExportInput::common_rope() const {
   std::optional<std::string> found;
   for (std::size_t i = 0; i < statistics_.layers.size(); ++i) {
     if (statistics_.rotary[i] == 0) continue;
     if (found && *found != statistics_.ropes[i])
-      refuse("its layers have different RoPE frequencies, and these files hold one set of them");
+      reject_export(
+          "its layers have different RoPE frequencies, and these files hold one set of them");
     found = statistics_.ropes[i];
   }
-  if (!found) refuse("none of its layers has RoPE, whose pairs these files are about");
+  if (!found) reject_export("none of its layers has RoPE, whose pairs these files are about");
   const Json json = parse_json(*found, options_.statistics + " (rope)");
   try {
     return {json.at("type").get<std::string>(), json.at("theta").get<double>(),
             json.at("dim").get<std::int64_t>(), json.at("inv_freq").get<std::vector<double>>(),
             json.at("attention_scaling").get<double>()};
   } catch (const Json::exception& error) {
-    bad_input("{}: RoPE in its metadata: {}; make the statistics again", options_.statistics,
-              error.what());
+    reject("{}: RoPE in its metadata: {}; make the statistics again", options_.statistics,
+           error.what());
   }
 }
 
@@ -137,32 +138,32 @@ Matrix scatter_matrix(const HeadMoments& moments, std::int64_t head) {
   return matrix;
 }
 
-void prepare_output_folder(const ExportOptions& options, const std::string& folder) {
+void make_output_folder(const ExportOptions& options, const std::string& folder) {
   if (path_exists(folder) && !is_folder(folder))
-    bad_input("{}: is a file; {} is a folder of files: give another --out", folder, options.to);
+    reject("{}: is a file; {} is a folder of files: give another --out", folder, options.to);
   if (is_folder(folder) && !entry_names(folder).empty() && !options.overwrite)
-    bad_input("{}: is not empty; give another --out, or --overwrite", folder);
+    reject("{}: is not empty; give another --out, or --overwrite", folder);
   make_folders(folder);
 }
 
-void prepare_output_file(const ExportOptions& options, const std::string& file) {
+void make_folder_for_output_file(const ExportOptions& options, const std::string& file) {
   if (is_folder(file))
-    bad_input("{}: is a folder; {} is one file: give another --out", file, options.to);
+    reject("{}: is a folder; {} is one file: give another --out", file, options.to);
   if (path_exists(file) && !options.overwrite)
-    bad_input("{}: is there; give another --out, or --overwrite", file);
+    reject("{}: is there; give another --out, or --overwrite", file);
   make_folders(parent_folder(file));
 }
 
 std::vector<std::string> export_names() {
-  return project(kExports, [](const ExportFormat& format) { return std::string(format.name); });
+  return to_vector(kExports, [](const ExportFormat& format) { return std::string(format.name); });
 }
 
 std::string export_statistics(const ExportOptions& options) {
   return translate_exceptions([&] {
     const auto* chosen = std::ranges::find(kExports, options.to, &ExportFormat::name);
     if (chosen == std::end(kExports))
-      bad_input("--to {}: not an export; expected one of {}", quote_text(options.to),
-                fmt::join(export_names(), ", "));
+      reject("--to {}: not an export; expected one of {}", quote_text(options.to),
+             fmt::join(export_names(), ", "));
     check_export_options(options);
     return chosen->write(ExportInput(options));
   });

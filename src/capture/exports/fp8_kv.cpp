@@ -28,8 +28,8 @@ constexpr char kSingleFile[] = "model.safetensors";
 // single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
-// Returns the attention class of transformers that the quantization config names as its target.
-std::string attention_class(const ExportInput& input, const std::string& model_type) {
+// Returns the attention class in transformers that the quantization config names as its target.
+std::string attention_class_name(const ExportInput& input, const std::string& model_type) {
   static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
                                                               {"mistral", "MistralAttention"},
                                                               {"ministral", "MinistralAttention"},
@@ -42,7 +42,7 @@ std::string attention_class(const ExportInput& input, const std::string& model_t
                                                               {"glm4", "Glm4Attention"}};
   const auto found = kClasses.find(model_type);
   if (found == kClasses.end())
-    input.refuse(
+    input.reject_export(
         fmt::format("the attention class of its type {} is not known, which scales of "
                     "queries name; leave out --queries",
                     quote_text(model_type)));
@@ -50,8 +50,8 @@ std::string attention_class(const ExportInput& input, const std::string& model_t
 }
 
 // Adds the tensor "NAME_scale" of one layer and, with --queries, its zero point.
-void add_scale_tensor(OwnedTensors& tensors, const ExportOptions& options, const std::string& name,
-                      const HeadMoments& moments) {
+void add_scale_tensor(SafetensorsBuilder& tensors, const ExportOptions& options,
+                      const std::string& name, const HeadMoments& moments) {
   const bool per_head = options.strategy == "attn_head";
   std::vector<float> largest(per_head ? as_index(moments.heads) : 1);  // largest |x|
   for (std::size_t i = 0; i < moments.min.size(); ++i) {
@@ -72,11 +72,11 @@ void add_scale_tensor(OwnedTensors& tensors, const ExportOptions& options, const
 }
 
 // Returns the prefix of the layer tensors in the checkpoint, for example "model.layers.".
-std::string layer_prefix(const ExportInput& input, const std::vector<std::string>& names) {
+std::string layer_tensor_prefix(const ExportInput& input, const std::vector<std::string>& names) {
   constexpr std::string_view kEnd = "layers.0.self_attn.k_proj.weight";
   for (const auto& name : names)
     if (name.ends_with(kEnd)) return name.substr(0, name.size() - kEnd.size()) + "layers.";
-  input.refuse(
+  input.reject_export(
       "its checkpoint has no tensor layers.0.self_attn.k_proj.weight, beside which the "
       "scales stand");
 }
@@ -89,7 +89,7 @@ Json quantization_config(const ExportInput& input, const std::string& model_type
                        {"symmetric", true}};
   Json groups = Json::object();
   if (input.options().queries)
-    groups["attention"] = {{"targets", {attention_class(input, model_type)}},
+    groups["attention"] = {{"targets", {attention_class_name(input, model_type)}},
                            {"input_activations", scheme}};
   return {{"quant_method", "compressed-tensors"}, {"format", "dense"},
           {"quantization_status", "frozen"},      {"ignore", Json::array()},
@@ -98,20 +98,20 @@ Json quantization_config(const ExportInput& input, const std::string& model_type
 
 std::string checkpoint_folder(const ExportInput& input) {
   const auto& asked = input.options().checkpoint;
-  if (!asked.empty()) return resolve_checkpoint(asked, "");
-  const auto commit = input.metadata_text(metadata::kCommit);
-  return resolve_checkpoint(input.metadata_text(metadata::kModel),
-                            commit.empty() ? input.metadata_text(metadata::kRevision) : commit);
+  if (!asked.empty()) return resolve_checkpoint_path(asked, "");
+  auto revision = input.metadata_text(metadata::kCommit);
+  if (revision.empty()) revision = input.metadata_text(metadata::kRevision);
+  return resolve_checkpoint_path(input.metadata_text(metadata::kModel), revision);
 }
 
 // Maps tensor names to the names of the weight files in the output folder.
-std::map<std::string, std::string> weight_map(const std::string& folder,
-                                              const std::vector<std::string>& names) {
+std::map<std::string, std::string> weight_files_by_tensor(const std::string& folder,
+                                                          const std::vector<std::string>& names) {
   const auto index = folder + "/" + kWeightIndexFile;
   if (!path_exists(folder + "/" + kSingleFile) && path_exists(index))
     return parse_weight_index(MappedFile(index).text(), index);
   if (!path_exists(folder + "/" + kSingleFile))
-    bad_input("{}: its weights are no safetensors; scales can be put beside those only", folder);
+    reject("{}: its weights are no safetensors; scales can be put beside those only", folder);
   std::map<std::string, std::string> map;
   for (const auto& name : names) map[name] = kLinkedSingleFile;
   return map;
@@ -125,37 +125,37 @@ void link_checkpoint_files(const std::string& from, const std::string& to) {
     std::error_code error;
     fs::remove(link, error);
     fs::create_symlink(fs::canonical(fs::path(from) / name), link, error);
-    if (error) system_error("link", link.string(), error.value());
+    if (error) throw_system_error("link", link.string(), error.value());
   }
 }
 
 void check_checkpoint_shape(const ExportInput& input, const std::string& folder) {
   const ModelConfig model = read_model_config(folder);
-  if (model.n_layers != input.layers() || model.n_kv_heads != input.key_heads() ||
-      model.n_heads != input.heads() || model.d_head != input.head_dim())
-    bad_input(
+  if (model.n_layers != input.layer_count() || model.n_kv_heads != input.key_head_count() ||
+      model.n_heads != input.head_count() || model.d_head != input.head_dim())
+    reject(
         "{}: {} layers, {} query and {} key heads of {}; the statistics are of {}, {}, {} "
         "and {}: give the --model they were made with",
-        folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
-        input.heads(), input.key_heads(), input.head_dim());
-  for (std::int64_t layer = 0; layer < input.layers(); ++layer)
+        folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layer_count(),
+        input.head_count(), input.key_head_count(), input.head_dim());
+  for (std::int64_t layer = 0; layer < input.layer_count(); ++layer)
     if (std::ranges::count(input.statistics().layers, layer) == 0)
-      input.refuse(
+      input.reject_export(
           fmt::format("layer {} attends to images, and there are no scales of its keys", layer));
 }
 
 }  // namespace
 
-std::string export_fp8_kv(const ExportInput& input) {
+std::string export_fp8_kv_scales(const ExportInput& input) {
   const auto from = checkpoint_folder(input);
   Json config = load_config(from);
   if (config.contains("quantization_config"))
-    input.refuse("its checkpoint has a quantization_config already, and a file holds one");
+    input.reject_export("its checkpoint has a quantization_config already, and a file holds one");
   check_checkpoint_shape(input, from);
   const Checkpoint checkpoint = Checkpoint::open(from);
-  const auto names = checkpoint.names();
-  const auto prefix = layer_prefix(input, names);
-  OwnedTensors scales;
+  const auto names = checkpoint.tensor_names();
+  const auto prefix = layer_tensor_prefix(input, names);
+  SafetensorsBuilder scales;
   for (const auto layer : input.statistics().layers) {
     const auto add = [&](const char* letter, VectorKind kind, VectorStage stage) {
       add_scale_tensor(scales, input.options(),
@@ -166,19 +166,19 @@ std::string export_fp8_kv(const ExportInput& input) {
     add("k", VectorKind::key, VectorStage::post);
     add("v", VectorKind::value, VectorStage::pre);
   }
-  auto map = weight_map(from, names);
-  std::uint64_t total = checkpoint.bytes();
-  for (const auto& [name, tensor] : scales.all()) {
+  auto map = weight_files_by_tensor(from, names);
+  std::uint64_t total = checkpoint.size_bytes();
+  for (const auto& [name, tensor] : scales.named_tensors()) {
     map[name] = kScalesFile;
     total += tensor.size_bytes();
   }
   config["quantization_config"] = quantization_config(input, config.value("model_type", ""));
   const auto& folder = input.options().out;
-  prepare_output_folder(input.options(), folder);
+  make_output_folder(input.options(), folder);
   if (fs::equivalent(folder, from))
-    bad_input("{}: is the checkpoint itself; give another --out", folder);
+    reject("{}: is the checkpoint itself; give another --out", folder);
   link_checkpoint_files(from, folder);
-  write_safetensors(folder + "/" + kScalesFile, scales.all(), {{"format", "pt"}});
+  write_safetensors(folder + "/" + kScalesFile, scales.named_tensors(), {{"format", "pt"}});
   write_json_file(folder + "/" + kWeightIndexFile,
                   {{"metadata", {{"total_size", total}}}, {"weight_map", map}});
   write_json_file(folder + "/config.json", config);

@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-void add_channel_ranges(OwnedTensors& tensors, const std::string& prefix,
+void add_channel_ranges(SafetensorsBuilder& tensors, const std::string& prefix,
                         const HeadMoments& moments) {
   const auto fill = [&](const char* name, auto value) {
     Tensor& tensor = tensors.add(prefix + name, {moments.heads, moments.dim});
@@ -36,7 +36,7 @@ void add_channel_ranges(OwnedTensors& tensors, const std::string& prefix,
 
 std::string export_key_ranges(const ExportInput& input) {
   const auto& set = input.options().set;
-  OwnedTensors tensors;
+  SafetensorsBuilder tensors;
   for (const auto layer : input.statistics().layers) {
     using enum VectorStage;
     const auto prefix = fmt::format("layers.{}.", layer);
@@ -46,8 +46,8 @@ std::string export_key_ranges(const ExportInput& input) {
     add_channel_ranges(tensors, prefix + "v.pre.",
                        input.moments(VectorKind::value, pre, layer, set));
   }
-  prepare_output_file(input.options(), input.options().out);
-  write_safetensors(input.options().out, tensors.all(),
+  make_folder_for_output_file(input.options(), input.options().out);
+  write_safetensors(input.options().out, tensors.named_tensors(),
                     {{"rope_style", input.statistics().interleaved ? "interleaved" : "half"},
                      {"stage", "pre: before RoPE; post: what enters the dot product"},
                      {"set", set},
@@ -58,14 +58,14 @@ std::string export_key_ranges(const ExportInput& input) {
 std::string export_duo_attention(const ExportInput& input) {
   const Statistics& s = input.statistics();
   if (s.attention.empty())
-    bad_input("{}: these statistics have no attention (group B), which duo is about",
-              input.options().statistics);
+    reject("{}: these statistics have no attention (group B), which duo is about",
+           input.options().statistics);
   std::string rows;
-  const auto group = input.heads_per_key();
+  const auto group = input.query_heads_per_key_head();
   const auto stream = AttentionColumnLayout::offset(NearKeyColumn::stream);
-  for (std::int64_t layer = 0; layer < input.layers(); ++layer) {
+  for (std::int64_t layer = 0; layer < input.layer_count(); ++layer) {
     const auto found = std::ranges::find(s.layers, layer);
-    for (std::int64_t key = 0; key < input.key_heads(); ++key) {
+    for (std::int64_t key = 0; key < input.key_head_count(); ++key) {
       double sum = 0;
       for (auto head = key * group; found != s.layers.end() && head < (key + 1) * group; ++head) {
         const auto layer_index = found - s.layers.begin();
@@ -77,7 +77,7 @@ std::string export_duo_attention(const ExportInput& input) {
     rows += '\n';
   }
   const auto& folder = input.options().out;
-  prepare_output_folder(input.options(), folder);
+  make_output_folder(input.options(), folder);
   write_file(folder + "/full_attention_heads.tsv", rows);
   write_json_file(folder + "/config.json", {{"sink_size", s.settings.stream_first},
                                             {"recent_size", s.settings.stream_last}});
@@ -87,8 +87,8 @@ std::string export_duo_attention(const ExportInput& input) {
 std::string export_retrieval_heads(const ExportInput& input) {
   const Statistics& s = input.statistics();
   if (s.retrieval.empty())
-    bad_input("{}: these statistics have no trials (stats.retrieval), from which the scores come",
-              input.options().statistics);
+    reject("{}: these statistics have no trials (stats.retrieval), from which the scores come",
+           input.options().statistics);
   nlohmann::ordered_json heads = nlohmann::ordered_json::object();
   for (std::size_t layer = 0; layer < s.layers.size(); ++layer)
     for (std::int64_t head = 0; head < s.heads; ++head) {
@@ -99,11 +99,11 @@ std::string export_retrieval_heads(const ExportInput& input) {
       heads[fmt::format("{}-{}", s.layers[layer], head)] = std::move(scores);
     }
   if (heads.front().empty())
-    bad_input(
+    reject(
         "{}: none of its {} trials counts: greedy decoding does not give the answers; see "
         "retrieval.parquet and stats.min_match",
         input.options().statistics, s.retrieval.size());
-  prepare_output_file(input.options(), input.options().out);
+  make_folder_for_output_file(input.options(), input.options().out);
   write_file(input.options().out, heads.dump() + "\n");
   return input.options().out;
 }

@@ -58,12 +58,12 @@ void put_little_endian(std::string& out, Values... values) {
 
 std::uint32_t to_uint32(std::size_t size) {
   if (size > std::numeric_limits<std::uint32_t>::max())
-    bad_input("export: the file would be larger than 4 GiB, which its format cannot hold");
+    reject("export: the file would be larger than 4 GiB, which its format cannot hold");
   return static_cast<std::uint32_t>(size);
 }
 
 // A ZIP archive with uncompressed members, in the layout that PyTorch writes.
-class ZipFile {
+class ZipWriter {
  public:
   // Aligns the content to 64 bytes, so that a reader may map it into memory.
   void add(const std::string& name, std::string_view content) {
@@ -85,8 +85,8 @@ class ZipFile {
   // Returns the archive. Throws a bad-input error if it exceeds 65,535 members or 4 GiB.
   std::string finish() {
     if (members_.size() > std::numeric_limits<std::uint16_t>::max())
-      bad_input("export: the file would have {} members; its format holds at most 65,535",
-                members_.size());
+      reject("export: the file would have {} members; its format holds at most 65,535",
+             members_.size());
     const auto directory = to_uint32(bytes_.size());
     for (const auto& member : members_) {
       put_little_endian(bytes_, std::uint32_t{0x02014B50}, kVersion);  // ZIP version of the writer
@@ -113,7 +113,7 @@ class ZipFile {
   static constexpr std::uint16_t kZero16 = 0;
   static constexpr std::uint32_t kZero32 = 0;
 
-  // Writes the fields common to local header and central directory. Flags, method and time are 0.
+  // Writes the fields that ZIP local and central headers share. Flags, method and time are 0.
   void put_common_fields(const Member& member) {
     put_little_endian(bytes_, kVersion, kZero16, kZero16, kZero16, kDate, member.crc32, member.size,
                       member.size, static_cast<std::uint16_t>(member.name.size()));
@@ -124,15 +124,15 @@ class ZipFile {
 };
 
 // Writes a PyTorch file: a pickle (protocol 2), and archive members for its tensors.
-class TorchFile {
+class TorchWriter {
  public:
-  // Returns the content of a PyTorch file that holds `value`: dictionaries, lists, strings, 32-bit
-  // integers, reals, booleans, 1-D float32 tensors (binary JSON values). `name`: archive folder.
-  std::string write(const std::string& name, const OrderedJson& value) {
+  // Returns the bytes of a PyTorch file with archive folder `name`. `value` is JSON with integers
+  // of at most 32 bits; a binary value holds the float32 elements of a 1-D tensor.
+  std::string serialize(const std::string& name, const OrderedJson& value) {
     pickle_ = {op::kProto, '\x02'};
     write_pickled_value(value);
     pickle_ += op::kStop;
-    ZipFile zip;
+    ZipWriter zip;
     zip.add(name + "/data.pkl", pickle_);
     zip.add(name + "/byteorder", "little");
     for (std::size_t i = 0; i < tensors_.size(); ++i)
@@ -182,7 +182,7 @@ class TorchFile {
     put_little_endian(pickle_, static_cast<std::uint32_t>(value));
   }
 
-  void put_global(std::string_view module, std::string_view name) {
+  void put_pickle_global(std::string_view module, std::string_view name) {
     pickle_ += fmt::format("{}{}\n{}\n", op::kGlobal, module, name);
   }
 
@@ -191,10 +191,10 @@ class TorchFile {
   void put_tensor(const std::vector<std::uint8_t>& bytes) {
     static_assert(std::endian::native == std::endian::little);
     const auto size = std::ssize(bytes) / static_cast<std::int64_t>(sizeof(float));
-    put_global("torch._utils", "_rebuild_tensor_v2");
+    put_pickle_global("torch._utils", "_rebuild_tensor_v2");
     pickle_ += {op::kMark, op::kMark};
     put_text("storage");
-    put_global("torch", "FloatStorage");
+    put_pickle_global("torch", "FloatStorage");
     put_text(std::to_string(tensors_.size()));
     put_text("cpu");
     put_integer(size);
@@ -206,7 +206,7 @@ class TorchFile {
       pickle_ += op::kTuple;
     }
     pickle_ += op::kFalse;
-    put_global("collections", "OrderedDict");
+    put_pickle_global("collections", "OrderedDict");
     pickle_ += {op::kEmptyTuple, op::kReduce, op::kTuple, op::kReduce};
     tensors_.emplace_back(bytes.begin(), bytes.end());
   }
@@ -215,7 +215,7 @@ class TorchFile {
   std::vector<std::string> tensors_;  // float32 values of each tensor, as bytes
 };
 
-// Mean query of one head before RoPE, a complex number per rotary pair. Shape (pairs) each.
+// Mean query of one head before RoPE: a complex number per rotary pair. Fields: shape (pairs).
 struct RotaryPairMeans {
   std::vector<float> real;
   std::vector<float> imaginary;
@@ -239,7 +239,7 @@ RotaryPairMeans rotary_pair_means(const HeadMoments& moments, std::int64_t head)
   return means;
 }
 
-std::vector<std::int64_t> rotated_layers(const ExportInput& input) {
+std::vector<std::int64_t> layers_with_rope(const ExportInput& input) {
   std::vector<std::int64_t> layers;
   for (const auto layer : input.statistics().layers)
     if (input.has_rope(layer)) layers.push_back(layer);
@@ -253,9 +253,9 @@ OrderedJson query_statistics_by_head(const ExportInput& input) {
     return OrderedJson::binary({bytes, bytes + values.size_bytes()});
   };
   auto heads = OrderedJson::object();
-  for (const auto layer : rotated_layers(input)) {
+  for (const auto layer : layers_with_rope(input)) {
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "all");
-    for (std::int64_t head = 0; head < input.heads(); ++head) {
+    for (std::int64_t head = 0; head < input.head_count(); ++head) {
       const auto means = rotary_pair_means(moments, head);
       heads[fmt::format("layer{:02}_head{:02}", layer, head)] = {
           {"q_mean_real", tensor(means.real)},
@@ -273,12 +273,12 @@ void append_floats(std::string& out, std::span<const float> values) {
 }  // namespace
 
 std::string export_triattention_statistics(const ExportInput& input) {
-  input.refuse_interleaved_rope();
-  input.refuse_partial_rotary();
+  input.check_no_interleaved_rope();
+  input.check_no_partial_rotary();
   const auto rope = input.common_rope();
   auto sampled = OrderedJson::array();
-  for (const auto layer : rotated_layers(input))
-    for (std::int64_t head = 0; head < input.heads(); ++head)
+  for (const auto layer : layers_with_rope(input))
+    for (std::int64_t head = 0; head < input.head_count(); ++head)
       sampled.push_back(OrderedJson::array({layer, head}));
   const OrderedJson description = {{"sampled_heads", sampled},
                                    {"head_dim", input.head_dim()},
@@ -288,53 +288,53 @@ std::string export_triattention_statistics(const ExportInput& input) {
                                    {"rope_type", rope.type},
                                    {"rope_theta", rope.theta},
                                    {"inv_freq", rope.inv_freq},
-                                   {"num_attention_heads", input.heads()},
-                                   {"num_kv_heads", input.key_heads()},
-                                   {"num_layers", input.layers()},
+                                   {"num_attention_heads", input.head_count()},
+                                   {"num_kv_heads", input.key_head_count()},
+                                   {"num_layers", input.layer_count()},
                                    {"model_name", input.model_name()},
                                    {"use_chat_template", false},
                                    {"system_prompt", ""},
                                    {"attn_implementation", "qkscope"}};
   const OrderedJson value = {{"metadata", description}, {"stats", query_statistics_by_head(input)}};
   const auto& path = input.options().out;
-  prepare_output_file(input.options(), path);
-  write_file(path, TorchFile().write(std::filesystem::path(path).stem().string(), value));
+  make_folder_for_output_file(input.options(), path);
+  write_file(path, TorchWriter().serialize(std::filesystem::path(path).stem().string(), value));
   return path;
 }
 
-std::string export_triattention_binary(const ExportInput& input) {
-  input.refuse_interleaved_rope();
-  const ExportRope rope = input.common_rope();
+std::string export_triattention_binary_statistics(const ExportInput& input) {
+  input.check_no_interleaved_rope();
+  const RopeParameters rope = input.common_rope();
   if (rope.type != "default")
-    input.refuse(
+    input.reject_export(
         fmt::format("its RoPE is scaled ({}), and readers of this file compute the "
                     "frequencies from theta alone",
                     rope.type));
   constexpr std::size_t kHeader = 64;
   const auto pairs = rope.dim / 2;
   std::string bytes;
-  for (const auto number : {std::int64_t{0x54524941}, std::int64_t{2}, input.layers(),
-                            input.heads(), input.key_heads(), rope.dim, pairs})
+  for (const auto number : {std::int64_t{0x54524941}, std::int64_t{2}, input.layer_count(),
+                            input.head_count(), input.key_head_count(), rope.dim, pairs})
     put_little_endian(bytes, static_cast<std::uint32_t>(number));
   append_floats(bytes, std::array{static_cast<float>(rope.theta),
                                   static_cast<float>(rope.attention_scaling)});
   bytes.resize(kHeader, '\0');
-  append_floats(bytes, std::vector<float>(static_cast<std::size_t>(input.layers()), 1.0f));
-  const std::vector<float> zeros(static_cast<std::size_t>(4 * pairs * input.heads()));
-  for (std::int64_t layer = 0; layer < input.layers(); ++layer) {
+  append_floats(bytes, std::vector<float>(static_cast<std::size_t>(input.layer_count()), 1.0f));
+  const std::vector<float> zeros(static_cast<std::size_t>(4 * pairs * input.head_count()));
+  for (std::int64_t layer = 0; layer < input.layer_count(); ++layer) {
     if (!input.has_rope(layer)) {
       append_floats(bytes, zeros);
       continue;
     }
     const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "all");
-    for (std::int64_t head = 0; head < input.heads(); ++head) {
+    for (std::int64_t head = 0; head < input.head_count(); ++head) {
       const auto means = rotary_pair_means(moments, head);
       for (const auto* values :
            {&means.real, &means.imaginary, &means.length, &means.concentration})
         append_floats(bytes, *values);
     }
   }
-  prepare_output_file(input.options(), input.options().out);
+  make_folder_for_output_file(input.options(), input.options().out);
   write_file(input.options().out, bytes);
   return input.options().out;
 }

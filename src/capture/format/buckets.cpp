@@ -21,7 +21,7 @@ int floor_log2_float32(std::int64_t n) {
 }
 
 // Smallest n with floor_log2_float32(n) >= power: 2^power, or slightly less due to rounding.
-std::int64_t smallest_number_with_log2(int power) {
+std::int64_t smallest_with_floor_log2(int power) {
   if (power <= 0) return 1;
   std::int64_t below = std::int64_t{1} << (power - 1);
   std::int64_t first = std::int64_t{1} << power;
@@ -50,7 +50,7 @@ PositionBuckets::PositionBuckets(const SamplerOptions& sampler)
       size_(sampler.min_bucket_size),
       smallest_power_(static_cast<int>(
           std::bit_width(static_cast<std::uint64_t>(sampler.min_bucket_size - 1)))) {
-  if (size_ < 1) bad_input("min_bucket_size is {}; expected 1 or more", size_);
+  if (size_ < 1) reject("min_bucket_size is {}; expected 1 or more", size_);
 }
 
 std::int32_t PositionBuckets::bucket_of(std::int64_t position) const {
@@ -59,24 +59,24 @@ std::int32_t PositionBuckets::bucket_of(std::int64_t position) const {
   return static_cast<std::int32_t>(position / size_);
 }
 
-PositionRange PositionBuckets::positions(std::int32_t bucket) const {
+PositionRange PositionBuckets::positions_of_bucket(std::int32_t bucket) const {
   const std::int64_t number = bucket;
   if (type_ != SamplerType::log_uniform)
     return number < 0 ? PositionRange{} : PositionRange{number * size_, (number + 1) * size_};
   if (bucket < smallest_power_ || bucket >= kLastPower) return {};
-  return {bucket == smallest_power_ ? 0 : smallest_number_with_log2(bucket) - 1,
-          smallest_number_with_log2(bucket + 1) - 1};
+  return {bucket == smallest_power_ ? 0 : smallest_with_floor_log2(bucket) - 1,
+          smallest_with_floor_log2(bucket + 1) - 1};
 }
 
 std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position) {
   return translate_exceptions([&] {
-    if (position < 0) bad_input("position is {}; expected 0 or more", position);
+    if (position < 0) reject("position is {}; expected 0 or more", position);
     return PositionBuckets(sampler).bucket_of(position);
   });
 }
 
 PositionRange positions_of_bucket(const SamplerOptions& sampler, std::int32_t bucket) {
-  return translate_exceptions([&] { return PositionBuckets(sampler).positions(bucket); });
+  return translate_exceptions([&] { return PositionBuckets(sampler).positions_of_bucket(bucket); });
 }
 
 }  // namespace qkscope

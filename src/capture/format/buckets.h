@@ -1,4 +1,4 @@
-// Converts between token positions and the position buckets of a sampler.
+// Converts between token positions and a sampler's position buckets (ranges of positions).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class PositionBuckets {
   explicit PositionBuckets(const SamplerOptions& sampler);
 
   std::int32_t bucket_of(std::int64_t position) const;
-  PositionRange positions(std::int32_t bucket) const;
+  PositionRange positions_of_bucket(std::int32_t bucket) const;
 
  private:
   SamplerType type_;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/core/error.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/checksum.h"
 #include "base/io/folder.h"
@@ -21,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RepositoryName repository_of(const HubCaptureName& capture) {
+RepositoryName repository_name(const HubCaptureName& capture) {
   return {RepositoryKind::dataset, capture.repo};
 }
 
-// Groups head files by capture folder: folders up to one level deep, or only `folder` if given.
+// Groups heads by folder. An empty `folder` means the root or, if it has no heads, its subfolders.
 HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
                                     const std::string& folder) {
   HeadsByFolder heads;
@@ -42,9 +43,9 @@ HeadsByFolder group_heads_by_folder(const std::vector<std::string>& paths,
   return heads;
 }
 
-[[noreturn]] void refuse_without_heads(const std::vector<std::string>& paths,
+[[noreturn]] void refuse_empty_capture(const std::vector<std::string>& paths,
                                        const std::string& where) {
-  bad_input(
+  reject(
       "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
       "kept on branches of their own: name one after the @",
       where, layout::kHeadFile, format_name_list(paths));
@@ -57,10 +58,10 @@ bool is_head_file(const std::string& path) {
 }
 
 // Selects all files of a capture if the repository holds one, else the files of one dataset split.
-FileFilter choose_capture_files(const std::string& name, const std::string& split) {
-  const auto otherwise = make_split_file_filter(name, split.empty() ? "train" : split);
+RemoteFileFilter capture_or_split_filter(const std::string& name, const std::string& split) {
+  const auto otherwise = make_dataset_filter(name, split.empty() ? "train" : split);
   const bool whole = name.empty() && split.empty();
-  return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
+  return [whole, otherwise](const std::vector<std::string>& paths, const RemoteFileReader& read,
                             const std::string& where) {
     if (!whole || std::ranges::none_of(paths, is_head_file)) return otherwise(paths, read, where);
     std::vector<std::string> chosen;
@@ -70,8 +71,8 @@ FileFilter choose_capture_files(const std::string& name, const std::string& spli
   };
 }
 
-[[noreturn]] void refuse_uncached(const std::string& repo, const std::string& revision) {
-  bad_input(
+[[noreturn]] void refuse_uncached_revision(const std::string& repo, const std::string& revision) {
+  reject(
       "{}@{}: not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope hub "
       "download {} --dataset --revision {}' with the network on",
       repo, revision, repo, revision);
@@ -81,7 +82,7 @@ std::string hash_file(const std::string& path) {
   return fmt::format("{:016x}", blake2b_64(MappedFile(path).text()));
 }
 
-// Hashes names, sizes and Parquet footers of all head files, for captures without a state file.
+// Hashes name, size and last 4 KiB of every head file, to identify a capture without a state file.
 std::string hash_head_files(const CaptureIndex& index) {
   constexpr std::size_t kEnd = 4096;
   std::string all;
@@ -105,46 +106,46 @@ std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name) {
     capture.folder = capture.branch.substr(colon + 1);
     capture.branch.resize(colon);
     if (capture.folder.empty())
-      bad_input("{}: no folder after the ':'; expected REPO@BRANCH or REPO@BRANCH:FOLDER", name);
+      reject("{}: no folder after the ':'; expected REPO@BRANCH or REPO@BRANCH:FOLDER", name);
   }
   if (!is_repository_id(capture.repo)) throw_no_such_capture(name);
-  if (!is_revision(capture.branch))
-    bad_input("{}: {} is no branch, tag or commit; expected REPO@BRANCH, such as org/name@main",
-              name, quote_text(capture.branch));
+  if (!is_valid_revision(capture.branch))
+    reject("{}: {} is no branch, tag or commit; expected REPO@BRANCH, such as org/name@main", name,
+           quote_text(capture.branch));
   return capture;
 }
 
 CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options,
                              bool allow_partial)
     : options_(options), allow_partial_(allow_partial) {
-  if (const auto address = parse_store_address(name)) {
+  if (const auto address = parse_store_uri(name)) {
     open_stored_capture(*address);
   } else if ((remote_ = parse_hub_capture_name(name))) {
     open_hub_capture(*remote_);
   } else {
     index_ = index_capture(name, allow_partial_);
-    short_name_ = fs::weakly_canonical(index_.data_root).filename().string();
+    name_ = fs::weakly_canonical(index_.data_root).filename().string();
   }
 }
 
 void CaptureSource::open_hub_capture(const HubCaptureName& remote) {
   const auto where = remote.repo + "@" + remote.branch;
-  const auto choose_state_file = [&](const std::vector<std::string>& paths, const FileReader&,
+  const auto choose_state_file = [&](const std::vector<std::string>& paths, const RemoteFileReader&,
                                      const std::string& place) {
     const auto heads = group_heads_by_folder(paths, remote.folder);
-    if (heads.empty()) refuse_without_heads(paths, place);
+    if (heads.empty()) refuse_empty_capture(paths, place);
     const auto folder = require_single_head_folder(heads, where, ":");
     std::vector<std::string> chosen;
     add_path_if_listed(paths, layout::kStateFile, chosen);
     if (!folder.empty()) add_path_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
     return std::optional(chosen);
   };
-  const auto snapshot = fetch_repository_files({repository_of(remote), remote.branch, ""},
-                                               choose_state_file, options_);
-  if (snapshot.empty()) refuse_uncached(remote.repo, remote.branch);
-  short_name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
+  const auto snapshot = fetch_repository_snapshot({repository_name(remote), remote.branch, ""},
+                                                  choose_state_file, options_);
+  if (snapshot.empty()) refuse_uncached_revision(remote.repo, remote.branch);
+  name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
   commit_ = fs::path(snapshot).filename().string();
-  const auto paths = list_snapshot_files(repository_of(remote), snapshot);
+  const auto paths = list_snapshot_files(repository_name(remote), snapshot);
   listed_ = paths.has_value();
   if (!paths) {  // offline and the cache has no listing: index the cached files
     index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder,
@@ -157,51 +158,51 @@ void CaptureSource::open_hub_capture(const HubCaptureName& remote) {
   index_ = make_capture_index(snapshot, folder, std::move(heads[folder]), where, allow_partial_);
 }
 
-void CaptureSource::open_stored_capture(const StoreAddress& address) {
+void CaptureSource::open_stored_capture(const StoreUri& address) {
   stored_ = std::make_shared<const StoredFolder>(open_stored_folder(address));
   const auto where = address.to_string();
-  auto heads = group_heads_by_folder(stored_->names(), "");
-  if (heads.empty()) refuse_without_heads(stored_->names(), where);
-  stored_->fetch({layout::kStateFile}, true);
+  auto heads = group_heads_by_folder(stored_->file_names(), "");
+  if (heads.empty()) refuse_empty_capture(stored_->file_names(), where);
+  stored_->fetch_files({layout::kStateFile}, true);
   index_ =
       make_capture_index(stored_->local_folder(), "", std::move(heads[""]), where, allow_partial_);
-  short_name_ = address.last_path_component();
+  name_ = address.last_path_component();
 }
 
 void CaptureSource::fetch_heads(const std::vector<HeadId>& heads) const {
   if (!stored_ && (!remote_ || !listed_)) return;
-  std::vector<std::string> files;
-  files.reserve(heads.size());
-  for (const auto& head : heads)
-    files.push_back(prefix_ + head_folder_name(head) + "/" + layout::kHeadFile);
-  if (stored_) return stored_->fetch(files, options_.quiet);
-  const auto choose = [&](const std::vector<std::string>& paths, const FileReader&,
+  const auto files = to_vector(heads, [&](HeadId head) {
+    return prefix_ + head_folder_name(head) + "/" + layout::kHeadFile;
+  });
+  if (stored_) return stored_->fetch_files(files, options_.quiet);
+  const auto choose = [&](const std::vector<std::string>& paths, const RemoteFileReader&,
                           const std::string&) {
     std::vector<std::string> chosen;
     for (const auto& file : files) add_path_if_listed(paths, file, chosen);
     return std::optional(chosen);
   };
-  fetch_repository_files({repository_of(*remote_), remote_->branch, commit_}, choose, options_);
+  fetch_repository_snapshot({repository_name(*remote_), remote_->branch, commit_}, choose,
+                            options_);
 }
 
 bool names_capture(const std::string& name) {
   return translate_exceptions([&] {
     const auto check = [&] {
-      if (const auto address = parse_store_address(name))
+      if (const auto address = parse_store_uri(name))
         return stored_run_kind(*address) == StoredRun::kCapture;
       if (!parse_hub_capture_name(name)) index_capture(name, true);
       return true;
     };
-    return fallback_on_bad_input(check, false);
+    return value_or_on_bad_input(check, false);
   });
 }
 
-std::string hash_capture(const std::string& name) {
-  if (const auto address = parse_store_address(name)) {
+std::string fingerprint_capture(const std::string& name) {
+  if (const auto address = parse_store_uri(name)) {
     const auto folder = open_stored_folder(*address);
     for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
-      if (folder.manifest().find(state) == nullptr) continue;
-      folder.fetch({state}, true);
+      if (folder.manifest().find_file(state) == nullptr) continue;
+      folder.fetch_files({state}, true);
       return hash_file(folder.local_folder() + "/" + state);
     }
     return folder.manifest_hash();
@@ -218,13 +219,13 @@ std::string fetch_dataset_revision(const std::string& id, const std::string& rev
                                    const FetchOptions& options) {
   return translate_exceptions([&] {
     if (!is_repository_id(id))
-      bad_input("{}: not the id of a dataset on the Hugging Face Hub; expected org/name",
-                quote_text(id));
-    if (!revision.empty() && !is_revision(revision))
-      bad_input("{}: not a branch, tag or commit", quote_text(revision));
-    const auto folder = fetch_repository_files({{RepositoryKind::dataset, id}, revision, ""},
-                                               choose_capture_files(name, split), options);
-    if (folder.empty()) refuse_uncached(id, revision.empty() ? "main" : revision);
+      reject("{}: not the id of a dataset on the Hugging Face Hub; expected org/name",
+             quote_text(id));
+    if (!revision.empty() && !is_valid_revision(revision))
+      reject("{}: not a branch, tag or commit", quote_text(revision));
+    auto folder = fetch_repository_snapshot({{RepositoryKind::dataset, id}, revision, ""},
+                                            capture_or_split_filter(name, split), options);
+    if (folder.empty()) refuse_uncached_revision(id, revision.empty() ? "main" : revision);
     return folder;
   });
 }

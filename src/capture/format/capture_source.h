@@ -14,7 +14,7 @@
 
 namespace qkscope {
 
-// Name of a capture on the Hub: "org/name@branch", or "org/name@branch:folder" for one of several.
+// Name of a capture on the Hub: "org/name@branch", with ":folder" if the branch holds several.
 struct HubCaptureName {
   std::string repo;
   std::string branch;
@@ -27,7 +27,7 @@ std::optional<HubCaptureName> parse_hub_capture_name(const std::string& name);
 
 class CaptureSource {
  public:
-  // Downloads only the listing and the state file of a remote capture.
+  // For a remote capture, downloads only the list of its files and the state file.
   explicit CaptureSource(const std::string& name, const FetchOptions& options = {},
                          bool allow_partial = false);
 
@@ -37,11 +37,11 @@ class CaptureSource {
   void fetch_heads(const std::vector<HeadId>& heads) const;
 
   // Display name of a capture that does not name its model: the last folder or the branch.
-  const std::string& short_name() const { return short_name_; }
+  const std::string& display_name() const { return name_; }
 
  private:
   void open_hub_capture(const HubCaptureName& remote);
-  void open_stored_capture(const StoreAddress& address);
+  void open_stored_capture(const StoreUri& address);
 
   FetchOptions options_;
   bool allow_partial_ = false;
@@ -51,20 +51,20 @@ class CaptureSource {
   bool listed_ = false;  // the index comes from the Hub's listing, not from cached files
   std::string prefix_;   // path of the head folders in the repository: "" or "folder/"
   CaptureIndex index_;
-  std::string short_name_;
+  std::string name_;
 };
 
 // Returns a hash that changes with the capture: for a finished capture or statistics, in a folder
 // or an object store, the hash of the state file; for a capture on the Hub, its commit, or "" when
 // not cached; otherwise a hash of the names, sizes and Parquet footers of all head files.
-std::string hash_capture(const std::string& name);
+std::string fingerprint_capture(const std::string& name);
 
-// Reads the example id of every row in a head file without reading the vectors.
+// Reads the example id of every row in the file of one head, without reading the vectors.
 std::vector<std::int64_t> read_head_example_ids(const std::string& path);
 
 // ---- Index of heads, the same for folders, the Hub and object stores ----
 
-// Maps a folder below the root ("" for the root itself) to its heads.
+// Maps each folder below the root ("" for the root itself) to the heads whose files it contains.
 using HeadsByFolder = std::map<std::string, std::vector<HeadId>>;
 
 // Returns "" if the root contains heads, else the name of the only subfolder that does. Throws a

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/numbers.h"
 #include "base/core/project.h"
 #include "base/core/text.h"
 #include "base/io/file_list.h"
@@ -88,7 +89,7 @@ std::string describe_file_list_difference(const CaptureIndex& index, const Json&
 void check_capture_complete(CaptureIndex& index, const std::string& problem, bool allow_partial) {
   if (problem.empty()) return;
   if (!allow_partial)
-    bad_input(
+    reject(
         "{}: not a whole capture: {}; run the capture again, or add --partial to take the "
         "heads that are there",
         index.data_root, problem);
@@ -103,7 +104,7 @@ void read_state_file(CaptureIndex& index, const std::string& folder, bool allow_
                                   allow_partial);
   }
   const Json state = load_json(path);
-  if (!state.is_object()) bad_input("{}: not a JSON object", path);
+  if (!state.is_object()) reject("{}: not a JSON object", path);
   index.config_hash = text_or_empty(state, metadata::kStateConfigurationHash);
   check_capture_complete(index, describe_file_list_difference(index, state, path), allow_partial);
   index.model = text_or_empty(state, metadata::kStateModelName);
@@ -119,11 +120,11 @@ void read_state_file(CaptureIndex& index, const std::string& folder, bool allow_
 
 int key_head_of_query(int query_head, const HeadCounts& counts, const std::string& said_by) {
   if (counts.query_heads < 1 || counts.key_heads < 1 || counts.query_heads % counts.key_heads != 0)
-    bad_input("{} query heads and {} key heads ({}): expected a multiple", counts.query_heads,
-              counts.key_heads, said_by);
+    reject("{} query heads and {} key heads ({}): expected a multiple", counts.query_heads,
+           counts.key_heads, said_by);
   if (query_head >= counts.query_heads)
-    bad_input("query head {} does not exist among {} query heads ({})", query_head,
-              counts.query_heads, said_by);
+    reject("query head {} does not exist among {} query heads ({})", query_head, counts.query_heads,
+           said_by);
   return query_head / (counts.query_heads / counts.key_heads);
 }
 
@@ -137,7 +138,7 @@ std::vector<HeadId> list_folder_heads(const fs::path& folder, fs::directory_opti
   return heads;
 }
 
-HeadsByFolder heads_by_folder(const std::string& data_root) {
+HeadsByFolder find_heads_by_folder(const std::string& data_root) {
   if (auto heads = list_folder_heads(data_root); !heads.empty()) return {{"", std::move(heads)}};
   HeadsByFolder found;
   for (const auto& entry : fs::directory_iterator(data_root)) {
@@ -151,7 +152,7 @@ HeadsByFolder heads_by_folder(const std::string& data_root) {
 }  // namespace
 
 void throw_no_such_capture(const std::string& name) {
-  bad_input(
+  reject(
       "{}: there is no such folder; a capture on the Hugging Face Hub is named REPO@BRANCH, such "
       "as org/name@main",
       name);
@@ -162,8 +163,8 @@ std::string require_single_head_folder(const HeadsByFolder& heads, const std::st
   if (heads.empty() || heads.contains("")) return "";
   if (heads.size() == 1) return heads.begin()->first;
   const auto names = collect_map_keys(heads);
-  bad_input("{}: holds the captures of {} models ({}); name one of them: {}{}{}", where,
-            names.size(), fmt::join(names, ", "), where, separator, names.front());
+  reject("{}: holds the captures of {} models ({}); name one of them: {}{}{}", where, names.size(),
+         fmt::join(names, ", "), where, separator, names.front());
 }
 
 CaptureIndex make_capture_index(const std::string& root, const std::string& folder,
@@ -175,8 +176,8 @@ CaptureIndex make_capture_index(const std::string& root, const std::string& fold
   for (const auto& id : heads)
     (id.kind == HeadKind::query ? index.queries : index.keys).push_back(id);
   if (index.queries.empty())
-    bad_input("{}: no query heads here; expected folders such as l00h00q with {}", where,
-              layout::kHeadFile);
+    reject("{}: no query heads here; expected folders such as l00h00q with {}", where,
+           layout::kHeadFile);
   const bool own = fs::exists(index.data_root + "/" + layout::kStateFile);
   read_state_file(index, own ? index.data_root : root, allow_partial);
   return index;
@@ -186,8 +187,8 @@ void check_head_metadata(const CaptureIndex& index, const HeadId& id, const Meta
   const auto expect = [&](const char* key, const std::string& expected) {
     const auto found = metadata.find(key);
     if (found != metadata.end() && !expected.empty() && found->second != expected)
-      bad_input("{}: its metadata say {} {}, expected {}: the file is of another head or run",
-                head_file_path(index.data_root, id), key, quote_text(found->second), expected);
+      reject("{}: its metadata say {} {}, expected {}: the file is of another head or run",
+             head_file_path(index.data_root, id), key, quote_text(found->second), expected);
   };
   expect(metadata::kLayer, std::to_string(id.layer));
   expect(metadata::kHead, std::to_string(id.head));
@@ -204,7 +205,7 @@ HeadFile read_capture_head(const CaptureIndex& index, const HeadId& id) {
 CaptureIndex index_capture(const std::string& data_root, bool allow_partial) {
   return translate_exceptions([&] {
     if (!fs::is_directory(data_root)) throw_no_such_capture(data_root);
-    auto heads = heads_by_folder(data_root);
+    auto heads = find_heads_by_folder(data_root);
     const auto folder = require_single_head_folder(heads, data_root, "/");
     return make_capture_index(data_root, folder, std::move(heads[folder]), data_root,
                               allow_partial);
@@ -220,7 +221,7 @@ int key_head_of(const CaptureIndex& index, const HeadId& query,
       return static_cast<int>(parse_integer(stated->second, path + ": " + metadata::kKeyHead));
     if (given) return key_head_of_query(query.head, *given, "--q-heads and --k-heads, or --model");
     if (index.counts) return key_head_of_query(query.head, *index.counts, layout::kStateFile);
-    bad_input(
+    reject(
         "{}: nothing says which key head this head reads; name its model (--model), or give the "
         "model's --q-heads and --k-heads",
         path);
@@ -236,8 +237,8 @@ std::string attention_name(const std::optional<std::int32_t>& window) {
   return window ? "sliding:" + std::to_string(*window) : "full";
 }
 
-std::string short_name(const std::string& name) {
-  std::string_view text = name;
+std::string id_or_base_name(const std::string& id_or_path) {
+  std::string_view text = id_or_path;
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
   const bool id = text.find_first_of("./~") != 0 && std::ranges::count(text, '/') <= 1;
   return std::string(id ? text : text.substr(text.rfind('/') + 1));
@@ -245,7 +246,7 @@ std::string short_name(const std::string& name) {
 
 std::vector<double> unscaled_inv_freq(double theta, int dim) {
   std::vector<double> frequencies;
-  frequencies.reserve(static_cast<std::size_t>(dim) / 2);
+  frequencies.reserve(as_index(dim / 2));
   for (int i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(theta, -2.0 * i / dim));
   return frequencies;
 }
@@ -264,11 +265,11 @@ RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
     if (const auto listed = metadata.find(metadata::kRopeInvFreq); listed != metadata.end()) {
       const bool zeros = description.is_object() && description.contains("rotated_pairs");
       const Json list = parse_json(listed->second, where + " (" + metadata::kRopeInvFreq + ")");
-      if (!list.is_array()) bad_input("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
+      if (!list.is_array()) reject("{}: '{}' is not a list", where, metadata::kRopeInvFreq);
       for (const auto& item : list) {
         if (!item.is_number() || !(item.get<double>() > 0 || (zeros && item == 0)))
-          bad_input("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
-                    item.dump());
+          reject("{}: '{}' holds {}; expected positive numbers", where, metadata::kRopeInvFreq,
+                 item.dump());
         info.inv_freq.push_back(item.get<double>());
       }
     } else if (description.is_object() && description.contains("theta") &&
@@ -278,9 +279,8 @@ RopeInfo rope_info(const Metadata& metadata, const std::string& where) {
       const auto theta = description["theta"].get<double>();
       const auto dim = description["dim"].get<std::int64_t>();
       if (!(theta > 1.0) || theta > 1e15 || dim < 2 || dim > kWidest)
-        bad_input(
-            "{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
-            where, metadata::kRope, theta, dim, kWidest);
+        reject("{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
+               where, metadata::kRope, theta, dim, kWidest);
       info.inv_freq = unscaled_inv_freq(theta, static_cast<int>(dim));
     }
     std::ranges::sort(info.inv_freq, std::greater<>());
@@ -297,18 +297,18 @@ std::optional<SamplerOptions> sampler_options(const Metadata& metadata, const st
     const auto named = [&](const char* key) { return where + ": " + key; };
     const auto known = sampler_type_from_name(type->second);
     if (!known)
-      bad_input("{}: found {}, expected log_uniform, uniform or all", named(metadata::kSampler),
-                quote_text(type->second));
+      reject("{}: found {}, expected log_uniform, uniform or all", named(metadata::kSampler),
+             quote_text(type->second));
     SamplerOptions sampler;
     sampler.type = *known;
     const Json base_rate = parse_json(rate->second, named(metadata::kBaseRate));
     if (!base_rate.is_number() || !(base_rate.get<double>() > 0))
-      bad_input("{}: found {}, expected a number above 0", named(metadata::kBaseRate),
-                quote_text(rate->second));
+      reject("{}: found {}, expected a number above 0", named(metadata::kBaseRate),
+             quote_text(rate->second));
     sampler.base_rate = base_rate.get<double>();
     sampler.min_bucket_size = parse_integer(size->second, named(metadata::kMinBucketSize));
     if (sampler.min_bucket_size < 1)
-      bad_input("{}: found {}, expected 1 or more", named(metadata::kMinBucketSize), size->second);
+      reject("{}: found {}, expected 1 or more", named(metadata::kMinBucketSize), size->second);
     return sampler;
   });
 }

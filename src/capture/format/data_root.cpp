@@ -16,48 +16,48 @@
 namespace qkscope {
 namespace {
 
-// To limit reads, a new part compares its manifest with at most this many other manifests.
+// A starting shard reads and compares the manifests of at most this many other shards.
 constexpr std::size_t kComparedParts = 8;
 
 constexpr char kOtherCapture[] =
     "{root}: holds a capture that this run cannot continue: {difference}; choose another "
     "output.data_root, or start again with --overwrite";
 
-// Throws a bad-input error: a message template of RunKind with its placeholders filled in.
+// Throws a bad-input error with a message template of RunKind, after filling in its placeholders.
 [[noreturn]] void refuse_other_run(const char* message, const DataRoot& root,
                                    const std::string& difference) {
-  bad_input("{}", fmt::format(fmt::runtime(message), fmt::arg("root", root.path()),
-                              fmt::arg("state_file", root.state_file()),
-                              fmt::arg("difference", difference)));
+  reject("{}", fmt::format(fmt::runtime(message), fmt::arg("root", root.path()),
+                           fmt::arg("state_file", root.state_file()),
+                           fmt::arg("difference", difference)));
 }
 
-std::vector<std::string> head_folders(const OpenFolder& root) {
+std::vector<std::string> head_folders(const FolderHandle& root) {
   std::vector<std::string> folders;
-  for (const auto& name : root.names())
+  for (const auto& name : root.entry_names())
     if (parse_head_folder_name(name) && root.has_folder(name)) folders.push_back(name);
   return folders;
 }
 
-// Whether the part belongs to the run with this manifest; false for a damaged part. Rethrows I/O
-// errors, because the part may be intact.
-bool belongs_to_run(const std::string& part, const Manifest& manifest) {
+// Whether the part (folder of one shard's segments) belongs to the run with this manifest; false
+// for a damaged part. Rethrows I/O errors, because the part may be intact.
+bool part_belongs_to_run(const std::string& part, const Manifest& manifest) {
   const auto path = part + "/" + layout::kManifestFile;
-  return fallback_on_bad_input(
+  return value_or_on_bad_input(
       [&] { return describe_manifest_difference(load_manifest(path), manifest).empty(); }, false);
 }
 
-// Empties a part except for its lock. Deletes the manifest first: a part without it is ignored.
-void clear_part(const OpenFolder& part) {
+// Empties a part except for its lock. Removes the manifest first: without it the part is ignored.
+void clear_part(const FolderHandle& part) {
   part.remove_file(layout::kManifestFile);
   part.sync();
-  for (const auto& name : part.names())
+  for (const auto& name : part.entry_names())
     if (name != layout::kLockFile) part.remove_tree(name);
 }
 
-void refuse_symbolic_link(const OpenFolder& folder, const std::string& name) {
+void check_not_link(const FolderHandle& folder, const std::string& name) {
   if (folder.has_link(name))
-    bad_input("{}/{}: is a link; links inside a capture are not followed: remove it", folder.path(),
-              name);
+    reject("{}/{}: is a link; links inside a capture are not followed: remove it", folder.path(),
+           name);
 }
 
 constexpr const char* kCaptureFiles[] = {layout::kExamplesFile, layout::kCardFile};
@@ -78,18 +78,18 @@ const RunKind kCaptureRun = {
     .other_run = kOtherCapture,
 };
 
-void refuse_missing_shards(const std::string& where, std::vector<std::string> missing) {
+void throw_missing_shards(const std::string& where, std::vector<std::string> missing) {
   constexpr std::size_t kShown = 12;
   if (missing.size() > kShown) {
     const auto more = missing.size() - kShown;
     missing.resize(kShown);
     missing.push_back(fmt::format("and {} more", more));
   }
-  bad_input("{}: shards are missing: {}; run them with --shard first", where,
-            fmt::join(missing, ", "));
+  reject("{}: shards are missing: {}; run them with --shard first", where,
+         fmt::join(missing, ", "));
 }
 
-bool identity_has_config(const Json& identity, const Json& effective) {
+bool identity_matches_config(const Json& identity, const Json& effective) {
   if (!identity.is_object()) return false;
   for (const auto& [key, value] : effective.items())
     if (identity.value(key, Json()) != value) return false;
@@ -100,41 +100,41 @@ DataRoot::DataRoot(std::string path, const RunKind& kind) : path_(std::move(path
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
 }
 
-void DataRoot::refuse_symbolic_links(const std::optional<Shard>& own) const {
-  const OpenFolder root(path_);
-  for (const auto* name :
-       {layout::kPartsFolder, layout::kExamplesFile, layout::kCardFile, layout::kStateFile})
-    refuse_symbolic_link(root, name);
-  for (const auto& name : root.names()) {
+void DataRoot::check_no_symbolic_links(const std::optional<Shard>& own) const {
+  const FolderHandle root(path_);
+  for (const auto* name : {layout::kPartsFolder, kind_->state_file}) check_not_link(root, name);
+  for (const auto& names : {kind_->files, kind_->folders})
+    for (const auto* name : names) check_not_link(root, name);
+  for (const auto& name : root.entry_names()) {
     if (!parse_head_folder_name(name)) continue;
-    refuse_symbolic_link(root, name);
-    if (root.has_folder(name)) refuse_symbolic_link(root.folder(name), layout::kHeadFile);
+    check_not_link(root, name);
+    if (root.has_folder(name)) check_not_link(root.open_subfolder(name), layout::kHeadFile);
   }
   if (!root.has_folder(layout::kPartsFolder)) return;
-  const auto parts = root.folder(layout::kPartsFolder);
-  for (const auto& name : parts.names()) {
+  const auto parts = root.open_subfolder(layout::kPartsFolder);
+  for (const auto& name : parts.entry_names()) {
     const auto shard = parse_part_name(name);
     if (shard && own && *shard != *own) continue;
-    refuse_symbolic_link(parts, name);
+    check_not_link(parts, name);
     if (!shard || !parts.has_folder(name)) continue;
-    const auto part = parts.folder(name);
-    for (const auto& file : part.names()) refuse_symbolic_link(part, file);
+    const auto part = parts.open_subfolder(name);
+    for (const auto& file : part.entry_names()) check_not_link(part, file);
   }
 }
 
 FileLock DataRoot::lock_folder(const std::string& folder, FileLock::LockMode mode) const {
-  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::LockWait::no);
+  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::Blocking::no);
   if (!lock.is_held())
-    bad_input("{}: another capture is running into this folder; wait until it ends", path_);
+    reject("{}: another capture is running into this folder; wait until it ends", path_);
   return lock;
 }
 
 DataRootLock DataRoot::lock(const Shard& shard) const {
   if (path_exists(path_) && !is_folder(path_))
-    bad_input("{}: output.data_root is a file, expected a folder", path_);
+    reject("{}: output.data_root is a file, expected a folder", path_);
   DataRootLock lock;
   lock.made = make_folders(path_);
-  refuse_symbolic_links(shard);
+  check_no_symbolic_links(shard);
   if (shard.count == 1) {
     lock.files.push_back(lock_folder(parts_folder(), FileLock::LockMode::exclusive));
   } else {
@@ -142,15 +142,15 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
     lock.files.push_back(lock_folder(part_folder(shard), FileLock::LockMode::exclusive));
   }
   make_folders(part_folder(shard));
-  refuse_symbolic_links(shard);  // again: a link may have appeared before the lock was held
+  check_no_symbolic_links(shard);  // again: a link may have appeared before the lock was held
   return lock;
 }
 
 DataRootLock DataRoot::lock_whole_root() const {
   DataRootLock lock;
-  refuse_symbolic_links();
+  check_no_symbolic_links();
   lock.files.push_back(lock_folder(parts_folder(), FileLock::LockMode::exclusive));
-  refuse_symbolic_links();
+  check_no_symbolic_links();
   return lock;
 }
 
@@ -158,14 +158,14 @@ bool DataRoot::is_finished_with_config(const Json& effective) const {
   if (!is_finished()) return false;
   const Json state = load_json(state_file());
   return state.is_object() &&
-         identity_has_config(state.value(metadata::kStateConfiguration, Json()), effective);
+         identity_matches_config(state.value(metadata::kStateConfiguration, Json()), effective);
 }
 
 bool DataRoot::can_be_resumed_by(const Manifest& manifest) const {
   if (is_finished()) return false;
   for (const auto& shard : list_started_shards())
     if (Journal::has_entries(part_folder(shard)))
-      return belongs_to_run(part_folder(shard), manifest);
+      return part_belongs_to_run(part_folder(shard), manifest);
   return false;
 }
 
@@ -206,36 +206,36 @@ Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const 
     now.private_repo = manifest.private_repo;
     if (to_json(now) != to_json(before)) Journal::create(folder, now);
   } else {
-    clear_part(OpenFolder(parts_folder()).folder(part_name(shard)));
+    clear_part(FolderHandle(parts_folder()).open_subfolder(part_name(shard)));
     Journal::create(folder, manifest);
   }
-  // Check other parts only after creating this one: of two concurrent runs, at least one sees both.
-  check_other_parts(manifest, shard);
+  // Check other parts last: if two runs start at once, at least one then sees the other's part.
+  check_other_parts_match(manifest, shard);
   return Journal(folder);
 }
 
-void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
-  const OpenFolder parts(parts_folder());
+void DataRoot::check_other_parts_match(const Manifest& manifest, const Shard& shard) const {
+  const FolderHandle parts(parts_folder());
   std::size_t others = 0;
   for (const auto& other : list_part_shards()) {
     if (other == shard) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part_folder(other))) continue;
-    refuse_symbolic_link(parts, part_name(other));
+    check_not_link(parts, part_name(other));
     ++others;
     const auto folder = part_folder(other);
     const bool same_count = other.count == shard.count;
-    if (same_count && belongs_to_run(folder, manifest)) continue;
+    if (same_count && part_belongs_to_run(folder, manifest)) continue;
     if (!Journal::has_entries(folder)) {  // an empty part is removed unless a process has locked it
       const FileLock lock(folder + "/" + layout::kLockFile, FileLock::LockMode::exclusive,
-                          FileLock::LockWait::no);
+                          FileLock::Blocking::no);
       if (lock.is_held() && !Journal::has_entries(folder)) {
         remove_part(parts, other);
         continue;
       }
     }
     if (!same_count)
-      bad_input(
+      reject(
           "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
           "--overwrite",
           path_, other.count, other.count == 1 ? "" : "s", shard.count);
@@ -245,9 +245,9 @@ void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) c
 }
 
 // Removes the lock file last, so that no other process can lock the part while it still has files.
-void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
+void DataRoot::remove_part(const FolderHandle& parts, const Shard& shard) const {
   {
-    const auto part = parts.folder(part_name(shard));
+    const auto part = parts.open_subfolder(part_name(shard));
     clear_part(part);
     part.remove_file(layout::kLockFile);
   }
@@ -257,48 +257,49 @@ void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
 void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) const {
   if (Journal::has_entries(part_folder(shard))) return;
   {
-    const OpenFolder root(path_);
-    const auto parts = root.folder(layout::kPartsFolder);
+    const FolderHandle root(path_);
+    const auto parts = root.open_subfolder(layout::kPartsFolder);
     remove_part(parts, shard);
-    const bool alone = shard.count == 1 || lock.files.front().try_upgrade();
+    const bool alone = shard.count == 1 || lock.files.front().try_upgrade_to_exclusive();
     if (!alone || !list_started_shards().empty()) return;
   }
   // Keep the parts folder: it proves to the next run that qkscope wrote the remaining files.
   if (is_being_replaced() && !existing_run_files().empty()) return;
   remove_parts();
   if (lock.made.empty()) return;
-  // Remove empty folders upwards from the root, up to the outermost one that the lock created.
+  // Remove empty folders, from the data root up to the outermost folder that lock() created.
   for (auto folder = path_;; folder = parent_folder(folder)) {
     const auto name = std::filesystem::path(folder).filename().string();
-    if (!OpenFolder(parent_folder(folder)).remove_empty_folder(name) || folder == lock.made) return;
+    if (!FolderHandle(parent_folder(folder)).remove_empty_folder(name) || folder == lock.made)
+      return;
   }
 }
 
 std::vector<std::string> DataRoot::existing_run_files() const {
-  const OpenFolder root(path_);
+  const FolderHandle root(path_);
   auto names = head_folders(root);
   for (const auto& list : {kind_->files, kind_->folders})
     std::ranges::copy_if(list, std::back_inserter(names),
-                         [&](auto* name) { return root.has(name); });
+                         [&](auto* name) { return root.has_entry(name); });
   return names;
 }
 
-void DataRoot::refuse_foreign_files() const {
+void DataRoot::check_no_foreign_files() const {
   if (is_finished() || is_being_replaced()) return;
   for (const auto& shard : list_started_shards())
     if (Journal::has_entries(part_folder(shard))) return;
   const auto names = existing_run_files();
   if (names.empty()) return;
-  bad_input(
+  reject(
       "{}: holds {} that qkscope did not write ({}); choose another output.data_root, or move "
       "them away",
       path_, names.size() == 1 ? "a file" : "files", format_name_list(names));
 }
 
 void DataRoot::remove_finished_files() const {
-  const OpenFolder root(path_);
+  const FolderHandle root(path_);
   for (const auto& name : head_folders(root)) {
-    root.folder(name).remove_file(layout::kHeadFile);
+    root.open_subfolder(name).remove_file(layout::kHeadFile);
     root.remove_empty_folder(name);
   }
   for (const auto* name : kind_->files) root.remove_file(name);
@@ -306,20 +307,21 @@ void DataRoot::remove_finished_files() const {
 }
 
 void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) const {
-  const OpenFolder root(path_);
-  const auto parts = root.folder(layout::kPartsFolder);
+  const FolderHandle root(path_);
+  const auto parts = root.open_subfolder(layout::kPartsFolder);
   // A state file in the parts folder proves to the next run that qkscope wrote all remaining files.
   // The state file stays until the parts are removed.
-  if (root.has(kind_->state_file)) write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
+  if (root.has_entry(kind_->state_file))
+    write_file(parts_folder() + "/" + kind_->state_file, "{}\n");
   root.remove_file(kind_->state_file);  // first: makes the folder unfinished
   root.sync();
   remove_finished_files();
   for (const auto& other : list_started_shards()) {
     if (other == shard) {
-      clear_part(parts.folder(part_name(other)));
+      clear_part(parts.open_subfolder(part_name(other)));
       continue;
     }
-    if (other.count == shard.count && belongs_to_run(part_folder(other), manifest))
+    if (other.count == shard.count && part_belongs_to_run(part_folder(other), manifest))
       continue;  // another shard of the same run
     const auto lock = lock_folder(part_folder(other), FileLock::LockMode::exclusive);
     remove_part(parts, other);
@@ -327,35 +329,35 @@ void DataRoot::remove_run_files(const Manifest& manifest, const Shard& shard) co
 }
 
 void DataRoot::make_final_folder() const {
-  OpenFolder(parts_folder()).remove_tree(layout::kFinalFolder);
+  FolderHandle(parts_folder()).remove_tree(layout::kFinalFolder);
   make_folders(final_folder());
 }
 
-void DataRoot::publish() const {
-  const OpenFolder root(path_);
-  const auto from = root.folder(layout::kPartsFolder).folder(layout::kFinalFolder);
+void DataRoot::move_final_files_to_root() const {
+  const FolderHandle root(path_);
+  const auto from = root.open_subfolder(layout::kPartsFolder).open_subfolder(layout::kFinalFolder);
   for (const auto* name : kind_->folders) root.remove_tree(name);
-  const auto names = from.names();
+  const auto names = from.entry_names();
   parallel_for(static_cast<std::int64_t>(names.size()), [&](std::int64_t i) {
     const auto& name = names[static_cast<std::size_t>(i)];
     if (name == kind_->state_file) return;
-    if (!parse_head_folder_name(name)) return from.move(name, root);
+    if (!parse_head_folder_name(name)) return from.move_file(name, root);
     const auto head = root.make_folder(name);
-    from.folder(name).move(layout::kHeadFile, head);
+    from.open_subfolder(name).move_file(layout::kHeadFile, head);
     head.sync();
   });
   root.sync();
-  from.move(kind_->state_file, root);
+  from.move_file(kind_->state_file, root);
   root.sync();
   remove_parts();
 }
 
 void DataRoot::remove_parts() const {
-  const OpenFolder root(path_);
-  if (!root.has(layout::kPartsFolder)) return;
+  const FolderHandle root(path_);
+  if (!root.has_entry(layout::kPartsFolder)) return;
   {
-    const auto parts = root.folder(layout::kPartsFolder);
-    for (const auto& name : parts.names())
+    const auto parts = root.open_subfolder(layout::kPartsFolder);
+    for (const auto& name : parts.entry_names())
       if (name != layout::kLockFile) parts.remove_tree(name);
     parts.remove_file(layout::kLockFile);
   }

@@ -54,13 +54,13 @@ class DataRoot {
   DataRootLock lock(const Shard& shard) const;
   DataRootLock lock_whole_root() const;
 
-  // Throws a bad-input error if a published file or a file in a part is a symbolic link. With
-  // `own`, checks the part of that shard only: startup cost must not grow with the shard count.
-  void refuse_symbolic_links(const std::optional<Shard>& own = {}) const;
+  // Throws a bad-input error if a published file or a file in a part is a symbolic link. If `own`
+  // is set, skips the parts of other shards: startup cost must not grow with the shard count.
+  void check_no_symbolic_links(const std::optional<Shard>& own = {}) const;
 
   // Whether the run is finished: its state file, which is published last, exists.
   bool is_finished() const { return path_exists(state_file()); }
-  // Whether the folder is finished and has this effective configuration, for any device or commit.
+  // Whether the folder holds a finished run of this configuration, on any device or commit.
   bool is_finished_with_config(const Json& effective) const;
   // Whether the folder holds an unfinished run that a run with this manifest would resume.
   bool can_be_resumed_by(const Manifest& manifest) const;
@@ -77,9 +77,9 @@ class DataRoot {
   // Removes the shard's part if its journal is empty, then empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
-  // Throws a bad-input error that names existing files at the output paths if no state file and no
-  // part with journal entries shows that this program wrote them. Such files are never replaced.
-  void refuse_foreign_files() const;
+  // Throws a bad-input error that names existing files at the output paths if neither a state file
+  // nor a part with journal entries shows that this program wrote them. Never replaces such files.
+  void check_no_foreign_files() const;
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.
   void remove_run_files(const Manifest& manifest, const Shard& shard) const;
@@ -95,27 +95,27 @@ class DataRoot {
   void make_final_folder() const;
   // Moves the files in final_folder() to the root, the state file last and only after all other
   // files are synced to disk, then removes the parts. Requires the lock of the whole root.
-  void publish() const;
+  void move_final_files_to_root() const;
   // Removes the parts of a finished run that was killed between publishing and cleanup.
   void remove_leftover_parts() const;
 
  private:
   void remove_parts() const;
   std::vector<std::string> existing_run_files() const;  // files and folders at the output paths
-  void check_other_parts(const Manifest& manifest, const Shard& shard) const;
+  void check_other_parts_match(const Manifest& manifest, const Shard& shard) const;
   std::vector<Shard> list_part_shards() const;  // ascending; with or without a manifest
   FileLock lock_folder(const std::string& folder, FileLock::LockMode mode) const;
-  void remove_part(const OpenFolder& parts, const Shard& shard) const;
+  void remove_part(const FolderHandle& parts, const Shard& shard) const;
 
   std::string path_;
   const RunKind* kind_;
 };
 
-// Whether a run with this identity used the effective configuration. An identity consists of the
-// effective configuration, device, commits and input fingerprints.
-bool identity_has_config(const Json& identity, const Json& effective);
+// Whether every field of an effective configuration has the same value in a run's identity. Other
+// fields of the identity (device, commits, input fingerprints) are ignored.
+bool identity_matches_config(const Json& identity, const Json& effective);
 
 // Throws a bad-input error that lists up to twelve missing shards.
-[[noreturn]] void refuse_missing_shards(const std::string& where, std::vector<std::string> missing);
+[[noreturn]] void throw_missing_shards(const std::string& where, std::vector<std::string> missing);
 
 }  // namespace qkscope

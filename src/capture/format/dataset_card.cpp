@@ -23,7 +23,7 @@ std::size_t head_count(const Manifest& manifest, HeadKind kind) {
   return count;
 }
 
-std::string positions_sentence(const SamplerOptions& sampler) {
+std::string describe_sampled_positions(const SamplerOptions& sampler) {
   const auto size = sampler.min_bucket_size;
   if (sampler.type == SamplerType::all) return fmt::format("all; bucket = position / {}", size);
   if (sampler.type == SamplerType::uniform)
@@ -43,12 +43,12 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
     fmt::format_to(out, "| {} | {} |\n", name, value);
   };
   fmt::format_to(out, "| | |\n| --- | --- |\n");
-  fact("model", fmt::format("{}, revision {}", short_name(manifest.model_name),
+  fact("model", fmt::format("{}, revision {}", id_or_base_name(manifest.model_name),
                             manifest.metadata.at(metadata::kRevision)));
   if (const auto commit = manifest.metadata.find(metadata::kCommit);
       commit != manifest.metadata.end())
     fact("commit", commit->second);
-  fact("texts", fmt::format("{}, split {}", short_name(details.value("source_dataset", "")),
+  fact("texts", fmt::format("{}, split {}", id_or_base_name(details.value("source_dataset", "")),
                             details.value("dataset_split", "")));
   fact("examples", format_count(summary.examples));
   fact("rows", format_count(rows));
@@ -59,7 +59,7 @@ void write_card_table(StringAppender out, const Manifest& manifest, const Captur
   for (const auto& group : manifest.groups) widths.insert(manifest.head_dim_of(group));
   fact("head dimension", fmt::format("{}", fmt::join(widths, ", ")));
   fact("stage", manifest.metadata.at(metadata::kStage));
-  fact("positions kept", positions_sentence(manifest.sampler));
+  fact("positions kept", describe_sampled_positions(manifest.sampler));
   fact("computed in", fmt::format("{} on {}", manifest.metadata.at(metadata::kDtype),
                                   manifest.metadata.at(metadata::kDevice)));
   fact("made by", fmt::format("qkscope {}, configuration {}",
@@ -86,7 +86,7 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
                  "---\n\n# Query and key vectors of {}\n\n"
                  "The query and key vectors of single attention heads, taken {} rotary "
                  "position embedding at sampled token positions.\n\n",
-                 short_name(manifest.model_name),
+                 id_or_base_name(manifest.model_name),
                  manifest.metadata.at(metadata::kStage) == "pre_rope" ? "before" : "after");
   write_card_table(out, manifest, summary);
   fmt::format_to(

@@ -13,7 +13,8 @@ namespace qkscope {
 
 // A full cache closes all its files. LRU eviction would not help: parts are read in turn, so the
 // least recently used file is the one needed next.
-std::shared_ptr<const SegmentReader> SegmentCache::open(std::size_t part, std::size_t segment) {
+std::shared_ptr<const SegmentReader> SegmentCache::open_segment(std::size_t part,
+                                                                std::size_t segment) {
   const std::lock_guard lock(mutex_);
   if (const auto found = open_.find({part, segment}); found != open_.end()) return found->second;
   if (open_.size() >= most_) open_.clear();
@@ -26,24 +27,24 @@ std::shared_ptr<const SegmentReader> SegmentCache::open(std::size_t part, std::s
 OrderedExampleReader::OrderedExampleReader(SegmentCache& segments, std::size_t first_segment)
     : segments_(segments) {
   for (std::size_t part = 0; part < segments.parts().size(); ++part)
-    add({.part = part, .segment = first_segment, .example = {}});
+    insert_cursor({.part = part, .segment = first_segment, .example = {}});
 }
 
 bool OrderedExampleReader::next() {
   if (order_.empty()) return false;
   auto cursor = std::move(order_.extract(order_.begin()).mapped());
-  segment_ = segments_.open(cursor.part, cursor.segment);
+  segment_ = segments_.open_segment(cursor.part, cursor.segment);
   number_ = cursor.number++;
   example_ = cursor.example;
-  add(std::move(cursor));
+  insert_cursor(std::move(cursor));
   return true;
 }
 
-void OrderedExampleReader::add(SegmentCursor cursor) {
+void OrderedExampleReader::insert_cursor(SegmentCursor cursor) {
   const auto segments = segments_.parts()[cursor.part].entries().size();
   for (; cursor.segment < segments; ++cursor.segment, cursor.number = 0, cursor.offset = 0) {
-    const auto segment = segments_.open(cursor.part, cursor.segment);
-    if (cursor.number == segment->examples()) continue;
+    const auto segment = segments_.open_segment(cursor.part, cursor.segment);
+    if (cursor.number == segment->example_count()) continue;
     cursor.example = segment->read_example(cursor.offset);
     const auto row = cursor.example.row;
     order_.emplace(row, std::move(cursor));
@@ -55,9 +56,9 @@ void for_each_example(const std::vector<Journal>& parts,
                       const std::function<void(const ExampleRecord&)>& take) {
   for (const auto& part : parts)
     for (const auto& entry : part.entries())
-      SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
+      SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).verify_index();
   constexpr std::size_t kMostOpen = 256;  // open segment files
-  SegmentCache segments(parts, std::min(available_file_descriptors() / 2, kMostOpen));
+  SegmentCache segments(parts, std::min(count_free_file_descriptors() / 2, kMostOpen));
   OrderedExampleReader examples(segments);
   while (examples.next()) take(examples.example());
 }
@@ -78,14 +79,14 @@ struct ExamplesWriter::State {
              arrow::BooleanBuilder>
       columns;  // in the order of `schema`
 
-  static void check_write(const arrow::Status& status) {
-    check_arrow(status, "writing the table of examples", ErrorKind::failure);
+  static void check_write_status(const arrow::Status& status) {
+    check_arrow_status(status, "writing the table of examples", ErrorKind::failure);
   }
 
   void write_row_group() {
     if (std::get<0>(columns).length() == 0) return;
     arrow::ArrayVector arrays;
-    std::apply([&](auto&... column) { (check_write(column.Finish(&arrays.emplace_back())), ...); },
+    std::apply([&](auto&... c) { (check_write_status(c.Finish(&arrays.emplace_back())), ...); },
                columns);
     file.append(*arrow::Table::Make(schema, arrays));
   }
@@ -102,7 +103,7 @@ void ExamplesWriter::append(const ExampleRecord& example) {
   for (const auto& status : {ids.Append(example_id_from_key(example.key)), keys.Append(example.key),
                              sources.Append(example.source_id), tokens.Append(example.tokens),
                              truncated.Append(example.truncated)})
-    s.check_write(status);
+    s.check_write_status(status);
   if (ids.length() == s.row_group_size) s.write_row_group();
 }
 

@@ -23,7 +23,7 @@ class SegmentCache {
   SegmentCache(const std::vector<Journal>& parts, std::size_t most) : parts_(parts), most_(most) {}
 
   const std::vector<Journal>& parts() const { return parts_; }
-  std::shared_ptr<const SegmentReader> open(std::size_t part, std::size_t segment);
+  std::shared_ptr<const SegmentReader> open_segment(std::size_t part, std::size_t segment);
 
  private:
   const std::vector<Journal>& parts_;
@@ -33,7 +33,7 @@ class SegmentCache {
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const SegmentReader>> open_;
 };
 
-// Merges the segments of all parts in dataset order. Needs 200 bytes per part and one open file.
+// Reads the examples of all shards in dataset order. Needs 200 bytes per shard and one open file.
 class OrderedExampleReader {
  public:
   // Starts at segment `first_segment` of every part.
@@ -55,8 +55,8 @@ class OrderedExampleReader {
     ExampleRecord example;
   };
 
-  // Inserts the cursor into order_ by its next example, unless its part has no more examples.
-  void add(SegmentCursor cursor);
+  // Inserts the cursor into order_ at its next example; drops it if its part has no more examples.
+  void insert_cursor(SegmentCursor cursor);
 
   SegmentCache& segments_;
   std::multimap<std::int64_t, SegmentCursor> order_;  // by dataset row of the next example

@@ -1,4 +1,4 @@
-// Reads and validates a head file written by qkscope or by another program without metadata.
+// Reads and validates head files. Head files written by other programs may lack metadata.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -49,7 +49,7 @@ class MappedBuffer : public arrow::Buffer {
 
 // An open head file. `reader` is destroyed before `pool`, because its pages are in the pool.
 struct OpenHeadFile {
-  std::unique_ptr<FileMemoryPool> pool;
+  std::unique_ptr<BoundedMemoryPool> pool;
   std::unique_ptr<parquet::ParquetFileReader> reader;
 
   parquet::ParquetFileReader& operator*() const { return *reader; }
@@ -57,10 +57,10 @@ struct OpenHeadFile {
 };
 
 OpenHeadFile open_head_file(const std::string& path) {
-  if (!path_exists(path)) bad_input("{}: there is no such file", path);
+  if (!path_exists(path)) reject("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
   // The system allocator lets other allocations reuse memory freed by Parquet pages.
-  auto pool = std::make_unique<FileMemoryPool>(arrow::system_memory_pool(), buffer->size());
+  auto pool = std::make_unique<BoundedMemoryPool>(arrow::system_memory_pool(), buffer->size());
   parquet::ReaderProperties properties(pool.get());
   properties.set_page_checksum_verification(true);
   auto reader = parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
@@ -68,7 +68,7 @@ OpenHeadFile open_head_file(const std::string& path) {
   return {std::move(pool), std::move(reader)};
 }
 
-Metadata key_value_metadata_of_file(const parquet::FileMetaData& file) {
+Metadata file_key_value_metadata(const parquet::FileMetaData& file) {
   Metadata metadata;
   const auto& pairs = file.key_value_metadata();
   for (std::int64_t i = 0; pairs && i < pairs->size(); ++i)
@@ -77,7 +77,7 @@ Metadata key_value_metadata_of_file(const parquet::FileMetaData& file) {
 }
 
 // Returns the index of the leaf column below a top-level name, or -1 if it is missing.
-int leaf_index(const parquet::SchemaDescriptor& schema, const std::string& name) {
+int leaf_column_index(const parquet::SchemaDescriptor& schema, const std::string& name) {
   for (int i = 0; i < schema.num_columns(); ++i)
     if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
   return -1;
@@ -90,26 +90,26 @@ class HeadFileReader {
     check_row_count();
   }
 
-  HeadRows rows() {
+  HeadRows read_rows() {
     HeadRows rows;
-    const int vector = leaf_of_type("vector", parquet::Type::FLOAT);
+    const int vector = leaf_column_of_type("vector", parquet::Type::FLOAT);
     rows.bucket = read_required_column<parquet::Int32Type>("bucket");
     rows.example_id = read_required_column<parquet::Int32Type>("example_id");
     rows.position = read_required_column<parquet::Int32Type>("position");
-    if (leaf_index(schema_, "example_key") >= 0)
+    if (leaf_column_index(schema_, "example_key") >= 0)
       rows.example_key = read_required_column<parquet::Int64Type>("example_key");
     read_vectors(vector, rows);
-    read_window(rows);
-    read_tokens(rows);
+    read_sliding_window(rows);
+    read_token_strings(rows);
     for (std::size_t i = 0; i < rows.position.size(); ++i)
       if (rows.position[i] < 0)
-        bad_input("{}: row {}: position is {}; expected 0 or more", path_, i, rows.position[i]);
+        reject("{}: row {}: position is {}; expected 0 or more", path_, i, rows.position[i]);
     return rows;
   }
 
   // Returns the example of each row: its 64-bit key if the file has one, else its 32-bit id.
-  std::vector<std::int64_t> examples() {
-    if (leaf_index(schema_, "example_key") >= 0)
+  std::vector<std::int64_t> read_example_ids() {
+    if (leaf_column_index(schema_, "example_key") >= 0)
       return read_required_column<parquet::Int64Type>("example_key");
     const auto ids = read_required_column<parquet::Int32Type>("example_id");
     return {ids.begin(), ids.end()};
@@ -118,13 +118,13 @@ class HeadFileReader {
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
 
-  // Limits reserved memory by the file size, because a damaged file may claim any number of rows.
-  std::size_t bounded_by_file(std::int64_t claimed) const {
+  // Caps the capacity to reserve at the file size: a damaged file may claim any number of rows.
+  std::size_t limit_by_file_size(std::int64_t claimed) const {
     return std::min(static_cast<std::size_t>(std::max<std::int64_t>(claimed, 0)),
                     static_cast<std::size_t>(std::filesystem::file_size(path_)));
   }
 
-  // Prevents huge allocations for corrupt counts: a valid file has a byte for every 64 rows.
+  // Prevents huge allocations for corrupt counts: a valid file has at least one byte per 64 rows.
   void check_row_count() const {
     constexpr std::uintmax_t kRowsPerByte = 64;
     const auto& metadata = *file_.metadata();
@@ -134,22 +134,22 @@ class HeadFileReader {
       const auto count = metadata.RowGroup(group)->num_rows();
       if (count >= 0) rows += static_cast<std::uintmax_t>(count);
       if (count < 0 || rows > most)
-        bad_input("{}: row group {} has {} rows, which such a file cannot hold; it is damaged",
-                  path_, group, count);
+        reject("{}: row group {} has {} rows, which such a file cannot hold; it is damaged", path_,
+               group, count);
     }
     if (row_count() < 0 || static_cast<std::uintmax_t>(row_count()) != rows)
-      bad_input("{}: says it has {} rows, but its row groups have {}; it is damaged", path_,
-                row_count(), rows);
+      reject("{}: says it has {} rows, but its row groups have {}; it is damaged", path_,
+             row_count(), rows);
   }
 
   // Returns the leaf index of a column. Bad input if the column is missing or has another type.
-  int leaf_of_type(const std::string& name, parquet::Type::type type) const {
-    const int leaf = leaf_index(schema_, name);
-    if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
+  int leaf_column_of_type(const std::string& name, parquet::Type::type type) const {
+    const int leaf = leaf_column_index(schema_, name);
+    if (leaf < 0) reject("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
     const auto found = schema_.Column(leaf)->physical_type();
     if (found != type)
-      bad_input("{}: column '{}' is {}; expected {}", path_, name, parquet::TypeToString(found),
-                parquet::TypeToString(type));
+      reject("{}: column '{}' is {}; expected {}", path_, name, parquet::TypeToString(found),
+             parquet::TypeToString(type));
     return leaf;
   }
 
@@ -157,7 +157,7 @@ class HeadFileReader {
   // repetition levels, values) for each batch. A null has a definition level below the maximum of
   // the column and no entry in the values.
   template <typename Type, typename Batch>
-  void read_batches(int leaf, const Batch& batch) {
+  void for_each_batch(int leaf, const Batch& batch) {
     constexpr std::int64_t kBatch = 1 << 13;  // the buffers stay in the L2 cache
     const auto max_level = schema_.Column(leaf)->max_definition_level();
     std::vector<std::int16_t> levels(kBatch, max_level);
@@ -171,14 +171,14 @@ class HeadFileReader {
                                 ? metadata->ColumnChunk(leaf)->num_values()
                                 : metadata->num_rows();
       std::int64_t done = 0;
-      // HasNext() needs a second call: it is false once after an empty last dictionary page.
+      // HasNext() may return false at an empty page (such as an empty dictionary): call it twice.
       while (done < expected && (reader.HasNext() || reader.HasNext())) {
         std::int64_t stored = 0;
         const auto count = reader.ReadBatch(std::min(kBatch, expected - done), levels.data(),
                                             repetition.data(), values.data(), &stored);
         const auto size = static_cast<std::size_t>(count);
         if (std::count(levels.begin(), levels.begin() + count, max_level) != stored)
-          bad_input(
+          reject(
               "{}: column '{}' has {} values where its levels say otherwise; the file is damaged",
               path_, column_name(leaf), stored);
         batch(std::span(levels).first(size), std::span(repetition).first(size),
@@ -186,8 +186,8 @@ class HeadFileReader {
         done += count;
       }
       if (done != expected)
-        bad_input("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
-                  column_name(leaf), done, expected);
+        reject("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
+               column_name(leaf), done, expected);
     }
   }
 
@@ -195,21 +195,21 @@ class HeadFileReader {
     return schema_.Column(leaf)->path()->ToDotVector().front();
   }
 
-  // Reads a flat column. Nulls are allowed only with `defined`, which gets 0 for a null and else 1.
+  // Reads a flat column. Nulls require `defined`, which receives 0 for a null and 1 for a value.
   template <typename Type>
-  std::vector<typename Type::c_type> read_numbers(int leaf,
-                                                  std::vector<std::int16_t>* defined = nullptr) {
+  std::vector<typename Type::c_type> read_flat_column(
+      int leaf, std::vector<std::int16_t>* defined = nullptr) {
     std::vector<typename Type::c_type> all;
-    all.reserve(bounded_by_file(row_count()));
+    all.reserve(limit_by_file_size(row_count()));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
     std::int64_t row = 0;
-    read_batches<Type>(leaf, [&](auto levels, auto, auto values) {
+    for_each_batch<Type>(leaf, [&](auto levels, auto, auto values) {
       all.insert(all.end(), values.begin(), values.end());
       for (const auto level : levels) {
         if (defined != nullptr)
           defined->push_back(level == max_level ? 1 : 0);
         else if (level != max_level)
-          bad_input("{}: row {}: '{}' is null; expected a number", path_, row, column_name(leaf));
+          reject("{}: row {}: '{}' is null; expected a number", path_, row, column_name(leaf));
         ++row;
       }
     });
@@ -218,28 +218,28 @@ class HeadFileReader {
 
   template <typename Type>
   std::vector<typename Type::c_type> read_required_column(const char* name) {
-    return read_numbers<Type>(leaf_of_type(name, Type::type_num));
+    return read_flat_column<Type>(leaf_column_of_type(name, Type::type_num));
   }
 
   // Reads the list column `vector`. Rows begin at repetition level 0 and must have equal lengths.
   void read_vectors(int leaf, HeadRows& rows) {
     if (schema_.Column(leaf)->max_repetition_level() != 1)
-      bad_input("{}: column 'vector' is not a list of float32", path_);
+      reject("{}: column 'vector' is not a list of float32", path_);
     const auto& metadata = *file_.metadata();
     std::int64_t count = 0;
     for (int group = 0; group < metadata.num_row_groups(); ++group)
       count += metadata.RowGroup(group)->ColumnChunk(leaf)->num_values();
-    rows.vectors.reserve(bounded_by_file(count));
+    rows.vectors.reserve(limit_by_file_size(count));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
     std::int64_t row = -1;
     std::int64_t length = 0;
     const auto end_row = [&] {
       if (row == 0) rows.head_dim = static_cast<int>(length);
       if (row >= 0 && length != rows.head_dim)
-        bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
-                  length, rows.head_dim);
+        reject("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
+               length, rows.head_dim);
     };
-    read_batches<parquet::FloatType>(leaf, [&](auto levels, auto repetition, auto values) {
+    for_each_batch<parquet::FloatType>(leaf, [&](auto levels, auto repetition, auto values) {
       for (auto i = repetition.begin(), end = i; i != repetition.end(); i = end) {
         if (*i == 0) {
           end_row();
@@ -251,19 +251,19 @@ class HeadFileReader {
         const auto level = levels.begin() + (i - repetition.begin());
         if (values.size() < levels.size() &&
             std::count(level, level + (end - i), max_level) < end - i)
-          bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_,
-                    row);
+          reject("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_,
+                 row);
       }
       rows.vectors.insert(rows.vectors.end(), values.begin(), values.end());
     });
     end_row();
     if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
-      bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
-                rows.vectors.size(), rows.position.size(), rows.head_dim);
+      reject("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+             rows.vectors.size(), rows.position.size(), rows.head_dim);
   }
 
   // Whether all values of the column are null, according to the Parquet statistics.
-  bool all_null(int leaf) const {
+  bool is_all_null(int leaf) const {
     for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
       const auto row_group = file_.metadata()->RowGroup(group);
       const auto statistics = row_group->ColumnChunk(leaf)->statistics();
@@ -274,22 +274,22 @@ class HeadFileReader {
     return true;
   }
 
-  // qk-sniffer lets Arrow infer the type: int64 for sliding-window layers, else null.
+  // qk-sniffer lets Arrow infer this column's type: int64 for sliding-window layers, else null.
   std::vector<std::int64_t> read_window_column(int leaf, std::vector<std::int16_t>& defined) {
     const auto type = schema_.Column(leaf)->physical_type();
-    if (type == parquet::Type::INT64) return read_numbers<parquet::Int64Type>(leaf, &defined);
+    if (type == parquet::Type::INT64) return read_flat_column<parquet::Int64Type>(leaf, &defined);
     if (type == parquet::Type::INT32) {
-      const auto narrow = read_numbers<parquet::Int32Type>(leaf, &defined);
+      const auto narrow = read_flat_column<parquet::Int32Type>(leaf, &defined);
       return {narrow.begin(), narrow.end()};
     }
-    if (!all_null(leaf))
-      bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
-                parquet::TypeToString(type));
+    if (!is_all_null(leaf))
+      reject("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
+             parquet::TypeToString(type));
     return {};
   }
 
-  void read_window(HeadRows& rows) {
-    const int leaf = leaf_index(schema_, "sliding_window");
+  void read_sliding_window(HeadRows& rows) {
+    const int leaf = leaf_column_index(schema_, "sliding_window");
     rows.window_missing = leaf < 0;
     if (leaf < 0) return;
     std::vector<std::int16_t> defined;
@@ -298,25 +298,25 @@ class HeadFileReader {
     std::size_t next = 0;
     for (std::size_t row = 0; row < defined.size(); ++row) {
       if (defined[row] == 0)
-        bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
-                  path_, row, found.front());
+        reject("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
+               path_, row, found.front());
       if (found[next++] != found.front())
-        bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
-                  path_, row, found[next - 1], found.front());
+        reject("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
+               path_, row, found[next - 1], found.front());
     }
     if (found.front() < 1 || found.front() > INT32_MAX)
-      bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
+      reject("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
     rows.sliding_window = static_cast<std::int32_t>(found.front());
   }
 
   // Token strings are informative only: a column of another type is ignored, null becomes "".
-  void read_tokens(HeadRows& rows) {
-    const int leaf = leaf_index(schema_, "token_str");
+  void read_token_strings(HeadRows& rows) {
+    const int leaf = leaf_column_index(schema_, "token_str");
     if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
         schema_.Column(leaf)->max_repetition_level() != 0)
       return;
     const auto max_level = schema_.Column(leaf)->max_definition_level();
-    read_batches<parquet::ByteArrayType>(leaf, [&](auto levels, auto, auto values) {
+    for_each_batch<parquet::ByteArrayType>(leaf, [&](auto levels, auto, auto values) {
       std::size_t next = 0;
       for (const auto level : levels)
         rows.token_str.emplace_back(level == max_level ? std::string_view(values[next++])
@@ -352,8 +352,8 @@ void check_vectors_finite(const HeadRows& rows, const std::string& path) {
     if (all_finite(row)) continue;
     const auto finite = [](float x) { return std::isfinite(x); };
     const auto j = as_index(std::ranges::find_if_not(row, finite) - row.begin());
-    bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",
-              path, i, rows.example(i), rows.position[i], j, row[j]);
+    reject("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers", path,
+           i, rows.example(i), rows.position[i], j, row[j]);
   }
 }
 
@@ -369,8 +369,8 @@ void check_no_duplicate_rows(const HeadRows& rows, const std::string& path) {
     const auto second = order[i];
     if (rows.example(first) != rows.example(second)) continue;
     if (rows.position[first] != rows.position[second]) continue;
-    bad_input("{}: rows {} and {} are both example {}, position {}; expected each token once", path,
-              first, second, rows.example(first), rows.position[first]);
+    reject("{}: rows {} and {} are both example {}, position {}; expected each token once", path,
+           first, second, rows.example(first), rows.position[first]);
   }
 }
 
@@ -380,8 +380,8 @@ HeadFile read_head_file(const std::string& path) {
   return translate_exceptions([&] {
     HeadFile file = translate_parquet_errors(path, [&] {
       const auto reader = open_head_file(path);
-      return HeadFile{HeadFileReader(path, *reader).rows(),
-                      key_value_metadata_of_file(*reader->metadata())};
+      return HeadFile{HeadFileReader(path, *reader).read_rows(),
+                      file_key_value_metadata(*reader->metadata())};
     });
     check_vectors_finite(file.rows, path);
     check_no_duplicate_rows(file.rows, path);
@@ -392,14 +392,14 @@ HeadFile read_head_file(const std::string& path) {
 std::vector<std::int64_t> read_head_example_ids(const std::string& path) {
   return translate_parquet_errors(path, [&] {
     const auto reader = open_head_file(path);
-    return HeadFileReader(path, *reader).examples();
+    return HeadFileReader(path, *reader).read_example_ids();
   });
 }
 
 Metadata read_head_metadata(const std::string& path) {
   return translate_exceptions([&] {
     return translate_parquet_errors(
-        path, [&] { return key_value_metadata_of_file(*open_head_file(path)->metadata()); });
+        path, [&] { return file_key_value_metadata(*open_head_file(path)->metadata()); });
   });
 }
 

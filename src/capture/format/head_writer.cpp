@@ -40,10 +40,10 @@ std::shared_ptr<arrow::Schema> head_schema(const HeadWriterOptions& options) {
   return arrow::schema(fields, metadata);
 }
 
-// Vectors hardly repeat values, so BYTE_STREAM_SPLIT compresses better than a dictionary.
+// Vector components are rarely equal: BYTE_STREAM_SPLIT compresses better than a dictionary.
 std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_group_size) {
   return parquet::WriterProperties::Builder()
-      .memory_pool(capture_memory_pool())
+      .memory_pool(head_file_memory_pool())
       ->compression(parquet::Compression::ZSTD)
       ->disable_dictionary("vector.list.element")
       ->encoding("vector.list.element", parquet::Encoding::BYTE_STREAM_SPLIT)
@@ -70,11 +70,11 @@ void append_slice(std::vector<T>& to, std::span<const T> from, std::size_t begin
 void check_column_sizes(const HeadRows& rows, const std::string& path) {
   const auto count = rows.position.size();
   if (rows.head_dim < 1)
-    bad_input("{}: cannot write: head_dim is {}; expected 1 or more", path, rows.head_dim);
+    reject("{}: cannot write: head_dim is {}; expected 1 or more", path, rows.head_dim);
   const auto expect = [&](const char* column, std::size_t found, std::size_t expected) {
     if (found != expected)
-      bad_input("{}: cannot write: '{}' has {} values; expected {} for {} positions", path, column,
-                found, expected, count);
+      reject("{}: cannot write: '{}' has {} values; expected {} for {} positions", path, column,
+             found, expected, count);
   };
   expect("bucket", rows.bucket.size(), count);
   expect("example_id", rows.example_id.size(), count);
@@ -95,8 +95,8 @@ struct HeadWriter::State {
   HeadRows pending;               // buffered rows, fewer than a block
   std::int64_t in_row_group = 0;  // rows written to the open row group
 
-  void check_write(const arrow::Status& status) const {
-    check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
+  void check_write_status(const arrow::Status& status) const {
+    check_arrow_status(status, fmt::format("writing {}", path), ErrorKind::failure);
   }
   template <typename T>
   T unwrap_result(arrow::Result<T> result) const {
@@ -128,14 +128,14 @@ void HeadWriter::State::write_pending_rows() {
                                 to_arrow_int32_array(pending.position), vectors, windows};
   if (options.token_strings) {
     arrow::StringBuilder builder;
-    check_write(builder.AppendValues(pending.token_str));
+    check_write_status(builder.AppendValues(pending.token_str));
     columns.push_back(unwrap_result(builder.Finish()));
   }
   if (options.example_keys)
     columns.push_back(
         std::make_shared<arrow::Int64Array>(count, arrow::Buffer::Wrap(pending.example_key)));
   // Parquet keeps the compressed columns of a row group in memory until the row group is complete.
-  check_write(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
+  check_write_status(writer->WriteRecordBatch(*arrow::RecordBatch::Make(schema, count, columns)));
   in_row_group = (in_row_group + count) % options.row_group_size;
   const auto clear = [](auto&... lists) { (lists.clear(), ...); };
   clear(pending.bucket, pending.example_id, pending.example_key, pending.position, pending.vectors,
@@ -152,7 +152,7 @@ HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
   state_->stream = state_->unwrap_result(arrow::io::FileOutputStream::Open(state_->temporary));
   const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
   state_->writer = state_->unwrap_result(parquet::arrow::FileWriter::Open(
-      *state_->schema, capture_memory_pool(), state_->stream,
+      *state_->schema, head_file_memory_pool(), state_->stream,
       writer_properties(state_->options.row_group_size), arrow_properties));
 }
 
@@ -192,9 +192,9 @@ void HeadWriter::append(const HeadRowsView& rows) {
 
 void HeadWriter::finish() {
   state_->write_pending_rows();
-  state_->check_write(state_->writer->Close());
-  state_->check_write(state_->stream->Close());
-  move_into_place(state_->temporary, state_->path);
+  state_->check_write_status(state_->writer->Close());
+  state_->check_write_status(state_->stream->Close());
+  rename_durably(state_->temporary, state_->path);
   state_->writer.reset();
 }
 
@@ -203,12 +203,10 @@ void write_head_file(const std::string& path, const HeadRows& rows, const Metada
     check_column_sizes(rows, path);
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       make_folders(folder.string());
-    HeadWriterOptions options;
-    options.head_dim = rows.head_dim;
-    options.token_strings = !rows.token_str.empty();
-    options.example_keys = !rows.example_key.empty();
-    options.metadata = metadata;
-    HeadWriter writer(path, std::move(options));
+    HeadWriter writer(path, {.head_dim = rows.head_dim,
+                             .token_strings = !rows.token_str.empty(),
+                             .example_keys = !rows.example_key.empty(),
+                             .metadata = metadata});
     writer.append(as_head_rows_view(rows));
     writer.finish();
   });

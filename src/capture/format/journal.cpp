@@ -29,15 +29,15 @@ std::uint64_t parse_checksum(const std::string& text) {
   return parse_number<std::uint64_t>(text, 16).value_or(0);
 }
 
-// Counts are limited to 2^40, so that sums over many segments fit 64 bits.
+// Counts are limited to 2^40, so that sums over many segments fit into 64 bits.
 std::int64_t parse_count(const Json& count) {
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
   if (!count.is_number_unsigned() || count.get<std::uint64_t>() > kLargest)
-    bad_input("{}: expected a count", count.dump());
+    reject("{}: expected a count", count.dump());
   return count.get<std::int64_t>();
 }
 
-JournalEntry parse_entry(const Json& line) {
+JournalEntry parse_journal_entry(const Json& line) {
   JournalEntry entry;
   entry.segment = line.at("segment");
   entry.examples = parse_count(line.at("examples"));
@@ -48,7 +48,7 @@ JournalEntry parse_entry(const Json& line) {
   return entry;
 }
 
-// Checksum of a journal line and the previous line's checksum, `before`: a hash chain.
+// Hash chain: a line's checksum covers its content and `before`, the checksum of the previous line.
 std::uint64_t chained_line_checksum(std::uint64_t before, const std::string& content) {
   return checksum_of(format_checksum(before) + content);
 }
@@ -59,9 +59,9 @@ struct RowRange {
   std::int64_t last = -1;
 };
 
-// Whether an example of dataset row `row` may follow one of row `last`. Equal rows are allowed,
-// because the chunks of one text have the same row.
-bool follows_last_row(const Journal& journal, std::int64_t last, std::int64_t row) {
+// Whether an example from dataset row `row` may follow an example from row `last`. The rows may be
+// equal if texts are split into chunks, because the chunks of one text have the same row.
+bool is_row_in_order(const Journal& journal, std::int64_t last, std::int64_t row) {
   const auto& identity = journal.manifest().identity;
   const bool in_chunks = identity.contains("tokenizer") && identity["tokenizer"].contains("chunk");
   return in_chunks ? row >= last : row > last;
@@ -74,8 +74,8 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
   const auto& manifest = journal.manifest();
   const SegmentReader segment(path, manifest.groups.size());
   if (segment.checksum() != entry.checksum)
-    bad_input("{}: not the segment that the journal means; start again with --overwrite", path);
-  segment.check_all_bytes();
+    reject("{}: not the segment that the journal means; start again with --overwrite", path);
+  segment.verify_checksums();
   const auto table = segment.read_example_table();
   std::int64_t rows = 0;  // summed over all heads
   for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
@@ -85,26 +85,26 @@ RowRange verify_segment(const Journal& journal, const JournalEntry& entry) {
       const bool strings = manifest.token_strings && block.rows > 0;
       if (block.example_row != table[i].row || block.example_key != table[i].key ||
           std::int64_t{block.rows} > table[i].tokens || (block.string_bytes > 0) != strings)
-        bad_input("{}: its index and row {} of the dataset disagree; start again with --overwrite",
-                  path, table[i].row);
+        reject("{}: its index and row {} of the dataset disagree; start again with --overwrite",
+               path, table[i].row);
       rows += std::int64_t{block.rows} * std::ssize(manifest.groups[group].heads);
     }
   }
   RowRange range;
   std::int64_t tokens = 0;
   for (const auto& example : table) {
-    if (!follows_last_row(journal, range.last, example.row) ||
+    if (!is_row_in_order(journal, range.last, example.row) ||
         example.row % shard.count != shard.index)
-      bad_input("{}: row {} of the dataset is out of its turn; start again with --overwrite", path,
-                example.row);
+      reject("{}: row {} of the dataset is out of its turn; start again with --overwrite", path,
+             example.row);
     if (range.first < 0) range.first = example.row;
     range.last = example.row;
     tokens += example.tokens;
   }
   const auto expect = [&](const char* what, std::int64_t found, std::int64_t said) {
     if (found != said)
-      bad_input("{}: has {} {}, the journal says {}; start again with --overwrite", path, found,
-                what, said);
+      reject("{}: has {} {}, the journal says {}; start again with --overwrite", path, found, what,
+             said);
   };
   expect("rows", rows, entry.rows);
   expect("examples", std::ssize(table), entry.examples);
@@ -128,27 +128,27 @@ bool Journal::has_entries(const std::string& folder) {
   const auto size = fs::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
   // Callers delete parts without entries, so an I/O error must not look like an empty journal.
-  if (error) system_error("read", path, error.value());
+  if (error) throw_system_error("read", path, error.value());
   return size > 0;
 }
 
 Journal::Journal(const std::string& folder) : folder_(folder) {
   manifest_ = std::make_shared<const Manifest>(load_manifest(folder + "/" + layout::kManifestFile));
-  if (path_exists(folder + "/" + layout::kJournalFile)) read();
+  if (path_exists(folder + "/" + layout::kJournalFile)) read_lines();
   for (const auto& entry : entries_)
     if (!path_exists(segment_path(entry.segment)))
-      bad_input("{}: missing, but the journal beside it names it; start again with --overwrite",
-                segment_path(entry.segment));
+      reject("{}: missing, but the journal beside it names it; start again with --overwrite",
+             segment_path(entry.segment));
 }
 
-void Journal::read() {
+void Journal::read_lines() {
   const MappedFile file(folder_ + "/" + layout::kJournalFile);
   const auto text = file.text();
   for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
     if (!parse_line(text.substr(valid_bytes_, end - valid_bytes_))) {
       if (text.find('\n', end + 1) == std::string_view::npos) return;  // a crash tore the last line
-      bad_input("{}: line {} is damaged; start again with --overwrite", file.path(),
-                entries_.size() + 1);
+      reject("{}: line {} is damaged; start again with --overwrite", file.path(),
+             entries_.size() + 1);
     }
     valid_bytes_ = end + 1;
   }
@@ -168,7 +168,7 @@ bool Journal::parse_line(std::string_view text) {
       complete_ = true;
       return true;
     }
-    auto entry = parse_entry(line);
+    auto entry = parse_journal_entry(line);
     if (entry.segment != segment_name(entries_.size())) return false;
     entries_.push_back(std::move(entry));
     return true;
@@ -179,7 +179,7 @@ bool Journal::parse_line(std::string_view text) {
   }
 }
 
-std::int64_t Journal::sum_entries(std::int64_t JournalEntry::*member) const {
+std::int64_t Journal::sum_over_entries(std::int64_t JournalEntry::*member) const {
   std::int64_t sum = 0;
   for (const auto& entry : entries_) sum += entry.*member;
   return sum;
@@ -190,20 +190,20 @@ void Journal::append_line(Json line) {
   const bool first = !path_exists(path);
   const FileDescriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file.is_open()) system_error("write", path, errno);
+  if (!file.is_open()) throw_system_error("write", path, errno);
   const auto check = chained_line_checksum(check_, line.dump());
   line[kCheck] = format_checksum(check);
   const auto text = line.dump() + "\n";
   const auto at = static_cast<off_t>(valid_bytes_);
-  if (::ftruncate(file.number(), at) != 0 || ::lseek(file.number(), at, SEEK_SET) != at)
-    system_error("write", path, errno);
+  if (::ftruncate(file.fd(), at) != 0 || ::lseek(file.fd(), at, SEEK_SET) != at)
+    throw_system_error("write", path, errno);
   write_all(file, std::as_bytes(std::span(text)), path);
-  if (::fsync(file.number()) != 0) system_error("write", path, errno);
+  if (::fsync(file.fd()) != 0) throw_system_error("write", path, errno);
   if (first) fsync_folder(folder_);
   valid_bytes_ += text.size();
   check_ = check;
-  if (follower_)
-    follower_(
+  if (on_append_)
+    on_append_(
         {.number = entries_.size(), .text = line.dump(), .segment = line.value("segment", "")});
 }
 
@@ -244,9 +244,9 @@ void Journal::remove_unlisted_files() const {
   }
 }
 
-void verify_new_segments(std::span<PartVerification> parts) {
+void verify_new_segments(std::span<SegmentVerificationProgress> parts) {
   struct Segment {
-    PartVerification* part;
+    SegmentVerificationProgress* part;
     const JournalEntry* entry;
     RowRange rows;
   };
@@ -259,9 +259,9 @@ void verify_new_segments(std::span<PartVerification> parts) {
     segment.rows = verify_segment(*segment.part->journal, *segment.entry);
   });
   for (const auto& [part, entry, rows] : segments) {
-    if (rows.first >= 0 && !follows_last_row(*part->journal, part->last_row, rows.first))
-      bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
-                part->journal->segment_path(entry->segment), rows.first);
+    if (rows.first >= 0 && !is_row_in_order(*part->journal, part->last_row, rows.first))
+      reject("{}: row {} of the dataset is there twice; start again with --overwrite",
+             part->journal->segment_path(entry->segment), rows.first);
     part->last_row = std::max(part->last_row, rows.last);
     ++part->segments;
   }

@@ -1,5 +1,5 @@
 // The journal of one part of a run (the whole run, or one shard) lists its complete segments. A
-// line is appended only after its segment is on disk, so after a crash it shows the progress.
+// line is appended once its segment is on disk, so after a crash the journal shows the progress.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct JournalEntry {
   std::uint64_t checksum = 0;   // returned by SegmentWriter::commit()
 };
 
-struct JournalLine {
+struct AppendedJournalLine {
   std::size_t number = 0;
   std::string text;
   std::string segment;  // the segment that the line records; "" on the line that marks completion
@@ -50,18 +50,18 @@ class Journal {
   void share_manifest_of(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool is_complete() const { return complete_; }  // all examples of the part are stored
-  std::int64_t examples() const { return sum_entries(&JournalEntry::examples); }
-  std::int64_t rows() const { return sum_entries(&JournalEntry::rows); }
-  std::int64_t tokens() const { return sum_entries(&JournalEntry::tokens); }
-  std::int64_t non_finite_rows() const { return sum_entries(&JournalEntry::non_finite); }
+  std::int64_t example_count() const { return sum_over_entries(&JournalEntry::examples); }
+  std::int64_t row_count() const { return sum_over_entries(&JournalEntry::rows); }
+  std::int64_t token_count() const { return sum_over_entries(&JournalEntry::tokens); }
+  std::int64_t non_finite_row_count() const { return sum_over_entries(&JournalEntry::non_finite); }
 
   std::string segment_path(const std::string& name) const { return folder_ + "/" + name; }
 
   void append_entry(const JournalEntry& entry);
   void mark_complete();
-  // Sets a callback that receives every line appended later, after the line is on disk.
-  void set_append_callback(std::function<void(const JournalLine&)> follower) {
-    follower_ = std::move(follower);
+  // Sets a callback that receives every line appended from now on, once the line is on disk.
+  void set_append_callback(std::function<void(const AppendedJournalLine&)> callback) {
+    on_append_ = std::move(callback);
   }
   // Returns a journal without entries for a thread that reads segments while another thread appends
   // them. Entries are added with add_entry_without_writing(), which does not write the file.
@@ -72,22 +72,22 @@ class Journal {
 
  private:
   Journal() = default;
-  void read();
+  void read_lines();
   bool parse_line(std::string_view text);
   void append_line(Json line);
-  std::int64_t sum_entries(std::int64_t JournalEntry::*member) const;
+  std::int64_t sum_over_entries(std::int64_t JournalEntry::*member) const;
 
   std::string folder_;
   std::shared_ptr<const Manifest> manifest_;
   std::vector<JournalEntry> entries_;
   bool complete_ = false;
-  std::function<void(const JournalLine&)> follower_;
+  std::function<void(const AppendedJournalLine&)> on_append_;
   std::uint64_t valid_bytes_ = 0;  // length of the journal file without a torn last line
   std::uint64_t check_ = 0;        // checksum of the last line
 };
 
-// How far the segments of a growing part have been verified. The journal must outlive this object.
-struct PartVerification {
+// Verification progress of a part that may still grow. The journal must outlive this object.
+struct SegmentVerificationProgress {
   const Journal* journal;
   std::size_t segments = 0;    // segments verified so far
   std::int64_t last_row = -1;  // last dataset row of the verified segments
@@ -96,6 +96,6 @@ struct PartVerification {
 // Verifies the segments that were added since the last call: their checksums, their identity and
 // counts against the journal, and that every example appears once, in order, and belongs to the
 // shard. Reads segments in parallel. Throws a bad-input error that names the damaged segment.
-void verify_new_segments(std::span<PartVerification> parts);
+void verify_new_segments(std::span<SegmentVerificationProgress> parts);
 
 }  // namespace qkscope

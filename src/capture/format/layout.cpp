@@ -18,8 +18,7 @@ std::optional<std::int64_t> parse_part_number(std::string_view text) {
   constexpr std::size_t kFewest = 5;
   constexpr std::size_t kMost = 18;  // number of digits that fits 64 bits
   if (text.size() < kFewest || text.size() > kMost) return std::nullopt;
-  if (text.size() > kFewest && text.front() == '0') return std::nullopt;
-  if (text.front() == '-') return std::nullopt;
+  if (text.front() == '-' || (text.size() > kFewest && text.front() == '0')) return std::nullopt;
   return parse_number<std::int64_t>(text);
 }
 

@@ -13,23 +13,23 @@
 namespace qkscope {
 namespace {
 
-// Throws a bad-input error for a fraction, or for a number outside the range of T.
+// Returns an integer JSON value. Throws a bad-input error unless it is in the range of T.
 template <typename T>
 T parse_integer_value(const Json& json, const std::string& where) {
   const bool fits = json.is_number_unsigned()
                         ? std::in_range<T>(json.get<std::uint64_t>())
                         : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
   if (fits) return json.get<T>();
-  bad_input("{}: expected an integer, found {}", where, json.dump());
+  reject("{}: expected an integer, found {}", where, json.dump());
 }
 
 template <typename T>
-std::optional<T> parse_optional(const Json& json, const std::string& where) {
+std::optional<T> parse_optional_integer(const Json& json, const std::string& where) {
   if (json.is_null()) return {};
   return parse_integer_value<T>(json, where);
 }
 
-Json group_to_json(const HeadGroup& group) {
+Json head_group_to_json(const HeadGroup& group) {
   Json json = {{"layer", group.layer}, {"kind", std::string(1, static_cast<char>(group.kind))},
                {"heads", group.heads}, {"window", value_or_null(group.window)},
                {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
@@ -38,7 +38,7 @@ Json group_to_json(const HeadGroup& group) {
   return json;
 }
 
-HeadGroup group_from_json(const Json& json, const std::string& where) {
+HeadGroup head_group_from_json(const Json& json, const std::string& where) {
   std::vector<std::int64_t> heads;
   for (const auto& head : json.at("heads").get<std::vector<Json>>())
     heads.push_back(parse_integer_value<std::int64_t>(head, where));
@@ -48,7 +48,7 @@ HeadGroup group_from_json(const Json& json, const std::string& where) {
   return {.layer = parse_integer_value<std::int64_t>(json.at("layer"), where),
           .kind = json.at("kind") == "q" ? HeadKind::query : HeadKind::key,
           .heads = std::move(heads),
-          .window = parse_optional<std::int32_t>(json.at("window"), where),
+          .window = parse_optional_integer<std::int32_t>(json.at("window"), where),
           .rope = json.at("rope"),
           .rope_inv_freq = json.at("rope_inv_freq"),
           .head_dim = optional("head_dim"),
@@ -64,32 +64,32 @@ void check_manifest_ranges(const Manifest& manifest, const std::string& where) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 24;
   const auto expect = [&](const char* name, std::int64_t value) {
     if (value < 1 || value > kLargest)
-      bad_input("{}: {} is {}; expected 1 to {}", where, name, value, kLargest);
+      reject("{}: {} is {}; expected 1 to {}", where, name, value, kLargest);
   };
   expect("head_dim", manifest.head_dim);
   expect("heads_per_key_head", manifest.heads_per_key_head);
   expect("row_group_size", manifest.row_group_size);
   expect("groups", static_cast<std::int64_t>(manifest.groups.size()));
   if (manifest.sampler.min_bucket_size < 1)
-    bad_input("{}: min_bucket_size is {}; expected 1 or more", where,
-              manifest.sampler.min_bucket_size);
+    reject("{}: min_bucket_size is {}; expected 1 or more", where,
+           manifest.sampler.min_bucket_size);
   for (const auto& group : manifest.groups) {
     expect("head_dim", manifest.head_dim_of(group));
     for (const auto number : group.heads)
       if (number < 0 || number > kLargest || group.layer < 0 || group.layer > kLargest)
-        bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
+        reject("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
   }
 }
 
 constexpr std::size_t kShownDifferences = 5;
 constexpr std::size_t kShownValue = 60;  // longest JSON value in a message, in bytes
 
-std::string dump_shortened(const Json& value) {
+std::string shortened_json(const Json& value) {
   const auto text = value.dump();
   return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
 }
 
-// Appends a line such as "capture.min_bucket_size: 128 there, 256 now" for each difference.
+// Adds a line such as "capture.min_bucket_size: 128 there, 256 now" for each value that differs.
 void append_differences(const Json& there, const Json& now, const std::string& path,
                         std::vector<std::string>& differences) {
   if (there == now) return;
@@ -100,7 +100,7 @@ void append_differences(const Json& there, const Json& now, const std::string& p
   }
   if (!there.is_object() || !now.is_object()) {
     differences.push_back(
-        fmt::format("{}: {} there, {} now", path, dump_shortened(there), dump_shortened(now)));
+        fmt::format("{}: {} there, {} now", path, shortened_json(there), shortened_json(now)));
     return;
   }
   Json all = there;
@@ -177,7 +177,7 @@ HeadId Manifest::head_id(const HeadGroup& group, std::int64_t head) const {
   return {static_cast<int>(group.layer), static_cast<int>(head), group.kind};
 }
 
-Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) const {
+Metadata Manifest::head_file_metadata(const HeadGroup& group, std::int64_t head) const {
   Metadata all = metadata;
   all[metadata::kLayer] = std::to_string(group.layer);
   all[metadata::kHead] = std::to_string(head);
@@ -192,7 +192,7 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
   return all;
 }
 
-// JSON fields of any value; to_json() and manifest_from_json() handle those with a valid range.
+// JSON of fields without a range check; to_json() and manifest_from_json() convert the others.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, identity, config_hash, token_strings, metadata,
                                    model_name, model_metadata, repo, branch)
 
@@ -203,7 +203,7 @@ Json to_json(const Manifest& manifest) {
   json["row_group_size"] = manifest.row_group_size;
   json["private"] = manifest.private_repo;
   json["groups"] = Json::array();
-  for (const auto& group : manifest.groups) json["groups"].push_back(group_to_json(group));
+  for (const auto& group : manifest.groups) json["groups"].push_back(head_group_to_json(group));
   const auto& sampler = manifest.sampler;
   json["sampler"] = {{"type", sampler_type_name(sampler.type)},
                      {"base_rate", sampler.base_rate},
@@ -225,13 +225,13 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
   sampler.type = sampler_type_from_name(from.at("type").get<std::string>()).value_or(sampler.type);
   sampler.base_rate = from.at("base_rate");
   sampler.min_bucket_size = parse_integer_value<std::int64_t>(from.at("min_bucket_size"), where);
-  sampler.max_rows = parse_optional<std::int64_t>(from.at("max_rows"), where);
+  sampler.max_rows = parse_optional_integer<std::int64_t>(from.at("max_rows"), where);
   for (const auto& group : json.at("groups"))
-    manifest.groups.push_back(group_from_json(group, where));
+    manifest.groups.push_back(head_group_from_json(group, where));
   manifest.private_repo = json.value("private", false);
-  // Identity and inputs must be JSON objects for describe_identity_difference().
+  // describe_identity_difference() requires the identity and its inputs to be JSON objects.
   const auto expect_object = [&](const Json& object, const std::string& name) {
-    if (!object.is_object()) bad_input("{}: {} is not an object", where, name);
+    if (!object.is_object()) reject("{}: {} is not an object", where, name);
   };
   const auto& identity = manifest.identity;
   expect_object(identity, "identity");
@@ -257,19 +257,18 @@ Manifest parse_manifest_file(std::string_view text, const std::string& where) {
   Json json = parse_json(text, where);
   try {
     if (json.value(kFormat, Json()) != kFormatNumber)
-      bad_input(
+      reject(
           "{}: another version of qkscope began this capture; finish it with that version, or "
           "start again with --overwrite",
           where);
     const std::string checksum = json.at(kChecksum);
     json.erase(kChecksum);
     if (checksum != format_checksum(checksum_of(json.dump())))
-      bad_input(
-          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
-          where);
+      reject("{}: damaged: its checksum is not that of its content; start again with --overwrite",
+             where);
     return manifest_from_json(json, where);
   } catch (const Json::exception& error) {
-    bad_input("{}: damaged ({}); start again with --overwrite", where, error.what());
+    reject("{}: damaged ({}); start again with --overwrite", where, error.what());
   }
 }
 

@@ -43,7 +43,7 @@ struct Manifest {
     return group.head_dim > 0 ? group.head_dim : head_dim;
   }
   HeadId head_id(const HeadGroup& group, std::int64_t head) const;
-  Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;
+  Metadata head_file_metadata(const HeadGroup& group, std::int64_t head) const;
 };
 
 // Returns 16 hex digits that identify a configuration: the settings that determine rows and bytes.

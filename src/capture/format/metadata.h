@@ -59,7 +59,7 @@ inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // for 
 void add_sampler_metadata(Metadata& metadata, const SamplerOptions& sampler);
 
 // Returns the name to show for a model or dataset: a Hub id unchanged, a path without its parents.
-std::string short_name(const std::string& name);
+std::string id_or_base_name(const std::string& id_or_path);
 
 // Frequencies of unscaled RoPE in radians per token: theta^(-2i/dim) for i in [0, dim/2).
 std::vector<double> unscaled_inv_freq(double theta, int dim);

@@ -20,7 +20,7 @@ constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // per read when v
 
 constexpr auto kSegmentMagic = std::to_array(SegmentTrailer{}.magic);
 
-std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
+std::uint64_t trailer_checksum(const SegmentTrailer& trailer) {
   return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
 }
 
@@ -32,22 +32,22 @@ constexpr std::uint64_t kFixedRecordBytes = 2 * sizeof(std::int64_t) + sizeof(st
 
 SegmentWriter::SegmentWriter(const std::string& path, std::size_t groups)
     : file_(path), groups_(groups) {
-  append(kSegmentMagic.data(), sizeof kSegmentMagic);
+  append_bytes(kSegmentMagic.data(), sizeof kSegmentMagic);
 }
 
-void SegmentWriter::append(const void* data, std::size_t bytes) {
+void SegmentWriter::append_bytes(const void* data, std::size_t bytes) {
   buffer_.append(static_cast<const char*>(data), bytes);
   if (buffer_.size() >= kBufferBytes) write_buffer();
 }
 
 template <typename T>
 void SegmentWriter::append_value(const T& value) {
-  append(&value, sizeof value);
+  append_bytes(&value, sizeof value);
 }
 
 void SegmentWriter::append_string(std::string_view text) {
   append_value(static_cast<std::uint32_t>(text.size()));
-  append(text.data(), text.size());
+  append_bytes(text.data(), text.size());
 }
 
 void SegmentWriter::write_buffer() {
@@ -75,7 +75,7 @@ void SegmentWriter::add_block(std::size_t example, std::size_t group,
   auto& entry = index_[example * groups_ + group];
   entry.offset = content_bytes();
   entry.rows = static_cast<std::uint32_t>(positions.size());
-  append(positions.data(), positions.size_bytes());
+  append_bytes(positions.data(), positions.size_bytes());
   const auto strings_begin = content_bytes();
   for (const auto text : token_strings) append_string(text);
   entry.string_bytes = static_cast<std::uint32_t>(content_bytes() - strings_begin);
@@ -83,9 +83,8 @@ void SegmentWriter::add_block(std::size_t example, std::size_t group,
   for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
     const float* of_head = vectors.data<float>() + head * vectors.stride(1);
     for (std::int64_t row = 0; row < vectors.dim(0); ++row)
-      append(of_head + row * vectors.stride(0), width);
+      append_bytes(of_head + row * vectors.stride(0), width);
   }
-  rows_ += entry.rows;
 }
 
 std::uint64_t SegmentWriter::commit() {
@@ -107,7 +106,7 @@ std::uint64_t SegmentWriter::commit() {
     append_string(example.source_id);
   }
   trailer.index_checksum = finish_checksum();
-  trailer.checksum = checksum_of_trailer(trailer);
+  trailer.checksum = trailer_checksum(trailer);
   append_value(trailer);
   write_buffer();
   file_.commit();
@@ -124,33 +123,33 @@ std::uint64_t SegmentWriter::finish_checksum() {
 
 SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
     : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
-  if (!file_.is_open()) system_error("read", path, errno);
+  if (!file_.is_open()) throw_system_error("read", path, errno);
   struct stat status = {};
-  if (::fstat(file_.number(), &status) != 0) system_error("read", path, errno);
+  if (::fstat(file_.fd(), &status) != 0) throw_system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
-  if (size_ < sizeof kSegmentMagic + sizeof trailer_) throw_damaged();
+  if (size_ < sizeof kSegmentMagic + sizeof trailer_) throw_damaged_segment();
   read_bytes_at(size_ - sizeof trailer_, &trailer_, sizeof trailer_);
   if (std::to_array(trailer_.magic) != kSegmentMagic ||
-      trailer_.checksum != checksum_of_trailer(trailer_) || trailer_.groups != groups ||
+      trailer_.checksum != trailer_checksum(trailer_) || trailer_.groups != groups ||
       trailer_.examples > size_ / kFixedRecordBytes || trailer_.index_offset > size_ ||
       trailer_.table_offset > size_ - sizeof trailer_ ||
       trailer_.index_offset + trailer_.examples * groups * sizeof(BlockIndexEntry) !=
           trailer_.table_offset)
-    throw_damaged();
+    throw_damaged_segment();
 }
 
-void SegmentReader::check_index() const {
-  if (checksum_of_range(trailer_.index_offset, size_ - sizeof(SegmentTrailer)) !=
+void SegmentReader::verify_index() const {
+  if (range_checksum(trailer_.index_offset, size_ - sizeof(SegmentTrailer)) !=
       trailer_.index_checksum)
-    throw_damaged();
+    throw_damaged_segment();
 }
 
-void SegmentReader::check_all_bytes() const {
-  check_index();
-  if (checksum_of_range(0, trailer_.index_offset) != trailer_.data_checksum) throw_damaged();
+void SegmentReader::verify_checksums() const {
+  verify_index();
+  if (range_checksum(0, trailer_.index_offset) != trailer_.data_checksum) throw_damaged_segment();
 }
 
-std::uint64_t SegmentReader::checksum_of_range(std::uint64_t begin, std::uint64_t end) const {
+std::uint64_t SegmentReader::range_checksum(std::uint64_t begin, std::uint64_t end) const {
   Checksum sum;
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kCheckedBytes, end - begin));
   while (begin < end) {
@@ -162,18 +161,18 @@ std::uint64_t SegmentReader::checksum_of_range(std::uint64_t begin, std::uint64_
   return sum.value();
 }
 
-void SegmentReader::throw_damaged() const {
-  bad_input("{}: damaged: not a whole part of this capture; start again with --overwrite", path_);
+void SegmentReader::throw_damaged_segment() const {
+  reject("{}: damaged: not a whole part of this capture; start again with --overwrite", path_);
 }
 
 void SegmentReader::read_bytes_at(std::uint64_t offset, void* into, std::size_t bytes) const {
-  if (offset > size_ || bytes > size_ - offset) throw_damaged();
+  if (offset > size_ || bytes > size_ - offset) throw_damaged_segment();
   auto* destination = static_cast<char*>(into);
   while (bytes > 0) {
-    const auto count = ::pread(file_.number(), destination, bytes, static_cast<off_t>(offset));
+    const auto count = ::pread(file_.fd(), destination, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) system_error("read", path_, errno);
-    if (count == 0) throw_damaged();
+    if (count < 0) throw_system_error("read", path_, errno);
+    if (count == 0) throw_damaged_segment();
     destination += count;
     offset += static_cast<std::uint64_t>(count);
     bytes -= static_cast<std::size_t>(count);
@@ -191,14 +190,14 @@ ExampleRecord SegmentReader::read_example(std::uint64_t& offset) const {
   const auto end = size_ - sizeof(SegmentTrailer);  // end of the example table
   const auto read_next = [&](std::uint64_t bytes) {
     const auto at = trailer_.table_offset + offset;
-    if (bytes > end - at) throw_damaged();
+    if (bytes > end - at) throw_damaged_segment();
     std::string text(bytes, '\0');
     read_bytes_at(at, text.data(), text.size());
     offset += bytes;
     return text;
   };
   const auto fixed = read_next(kFixedRecordBytes);
-  ByteReader fields(fixed, [&](const TruncatedRead&) { throw_damaged(); });
+  ByteReader fields(fixed, [&](const TruncatedRead&) { throw_damaged_segment(); });
   ExampleRecord example;
   example.row = fields.read<std::int64_t>();
   example.key = fields.read<std::int64_t>();
@@ -218,10 +217,11 @@ std::vector<BlockIndexEntry> SegmentReader::read_block_index(std::size_t group) 
 }
 
 void SegmentReader::read_block(const BlockIndexEntry& entry, const HeadRange& heads,
-                               std::int64_t head_dim, HeadBlock& block) const {
+                               std::int64_t head_dim, CapturedRows& block) const {
   const std::size_t rows = entry.rows;
   const auto width = static_cast<std::size_t>(head_dim);
-  if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_) throw_damaged();
+  if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_)
+    throw_damaged_segment();
   block.example_key = entry.example_key;
   block.positions.resize(rows);
   block.vectors.resize(heads.count * rows * width);
@@ -232,7 +232,7 @@ void SegmentReader::read_block(const BlockIndexEntry& entry, const HeadRange& he
   if (entry.string_bytes > 0) {
     std::string bytes(entry.string_bytes, '\0');
     read_bytes_at(offset, bytes.data(), bytes.size());
-    ByteReader strings(bytes, [&](const TruncatedRead&) { throw_damaged(); });
+    ByteReader strings(bytes, [&](const TruncatedRead&) { throw_damaged_segment(); });
     block.token_strings.resize(rows);
     for (auto& text : block.token_strings) text = strings.read_text(strings.read<std::uint32_t>());
     offset += entry.string_bytes;

@@ -5,7 +5,7 @@
 //   magic | blocks | index (groups, examples) | example table | trailer
 //   block: int32 positions (rows), token strings if kept, float32 vectors (heads, rows, head_dim)
 //
-// The trailer holds checksums of magic and blocks, of index and example table, and of itself.
+// The trailer holds checksums of the magic and blocks, the index and example table, and itself.
 #pragma once
 
 #include <cstdint>
@@ -51,20 +51,19 @@ class SegmentWriter {
 
   // Adds an example and returns its number. The blocks of an example may follow in any order.
   std::size_t add_example(const ExampleRecord& example);
-  // Adds a block: positions (rows), token strings (rows) or none, and the vectors of the group's
-  // heads, shape (rows, heads, head_dim).
+  // Adds the rows of an example and head group. Shapes: positions (rows), token_strings (rows) or
+  // empty, vectors (rows, heads, head_dim).
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes index and trailer, then renames the file. Returns a checksum of the whole content.
+  // Writes the index and trailer, then renames the file. Returns a checksum of the whole content.
   std::uint64_t commit();
 
-  std::size_t examples() const { return examples_.size(); }
+  std::size_t example_count() const { return examples_.size(); }
   std::uint64_t content_bytes() const { return file_.bytes_written() + buffer_.size(); }
-  std::int64_t rows() const { return rows_; }  // summed over groups, not over heads
 
  private:
-  void append(const void* data, std::size_t bytes);
+  void append_bytes(const void* data, std::size_t bytes);
   template <typename T>
   void append_value(const T& value);
   void append_string(std::string_view text);
@@ -76,12 +75,11 @@ class SegmentWriter {
   std::vector<ExampleRecord> examples_;
   std::vector<BlockIndexEntry> index_;  // (examples, groups); transposed on disk
   std::string buffer_;                  // bytes not yet written
-  std::int64_t rows_ = 0;
   std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // since finish_checksum()
 };
 
-// The rows of one example for a range of heads.
-struct HeadBlock {
+// Captured positions and vectors of one example, for a range of heads.
+struct CapturedRows {
   std::int64_t example_key = 0;
   std::vector<std::int32_t> positions;     // (rows)
   std::vector<std::string> token_strings;  // (rows) or empty
@@ -111,25 +109,25 @@ class SegmentReader {
   // Reads the trailer. Throws a bad-input error unless the segment has `groups` head groups.
   SegmentReader(const std::string& path, std::size_t groups);
 
-  std::size_t examples() const { return trailer_.examples; }
+  std::size_t example_count() const { return trailer_.examples; }
   std::uint64_t file_bytes() const { return size_; }
   std::uint64_t checksum() const { return trailer_.checksum; }  // returned by commit()
 
   // Verify the checksum of index and example table, or all checksums. Damage is a bad-input error.
-  void check_index() const;
-  void check_all_bytes() const;
+  void verify_index() const;
+  void verify_checksums() const;
 
   std::vector<ExampleRecord> read_example_table() const;
   // Reads the example record at byte `offset` of the example table and advances `offset` past it.
   ExampleRecord read_example(std::uint64_t& offset) const;
   std::vector<BlockIndexEntry> read_block_index(std::size_t group) const;  // (examples)
   void read_block(const BlockIndexEntry& entry, const HeadRange& heads, std::int64_t head_dim,
-                  HeadBlock& block) const;
+                  CapturedRows& block) const;
 
  private:
   void read_bytes_at(std::uint64_t offset, void* into, std::size_t bytes) const;
-  std::uint64_t checksum_of_range(std::uint64_t begin, std::uint64_t end) const;
-  [[noreturn]] void throw_damaged() const;
+  std::uint64_t range_checksum(std::uint64_t begin, std::uint64_t end) const;
+  [[noreturn]] void throw_damaged_segment() const;
 
   std::string path_;
   FileDescriptor file_;

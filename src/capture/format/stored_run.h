@@ -30,25 +30,25 @@ class StoredRun {
   static constexpr char kCapture[] = "capture";
   static constexpr char kStatistics[] = "statistics";
 
-  StoredRun(const StoreAddress& address, std::string kind);
+  StoredRun(const StoreUri& address, std::string kind);
 
   std::string address() const { return folder_.address().to_string(); }
 
-  // Whether the store holds a finished run. Throws a bad-input error if it is of another kind.
+  // Whether the store holds a finished run. A run of another kind (RunKind) is a bad-input error.
   bool is_finished() const;
-  // Throws a bad-input error if the state file of the finished run has another identity.
+  // Throws a bad-input error if the state file of the finished run has a different identity.
   void check_identity_of_finished_run(const Json& identity, const std::string& state_file) const;
 
   // Whether an unsharded run with this manifest would resume the unfinished run in the store.
   bool can_be_resumed_by(const Manifest& manifest) const;
   // Joins the active run or begins a new one. Throws a bad-input error if the active run has
-  // another manifest, kind or number of shards. `overwrite` replaces it and hides finished files.
+  // another manifest, kind or shard count. `overwrite` replaces the run and hides finished files.
   void begin_or_join_run(const Manifest& manifest, const Shard& shard, bool overwrite);
   // Joins the active run in order to merge it. Returns false if there is none.
   bool join_active_run();
 
   // Local working folder of the run; valid after begin_or_join_run() or join_active_run().
-  std::string local_root() const { return scratch_folder_of_run(folder_.address(), run_.run); }
+  std::string local_root() const { return scratch_folder_for_run(folder_.address(), run_.run); }
 
   // Makes the local part identical to the part in the store, and uploads local journal lines that a
   // killed process did not upload. Requires the lock of the local part.
@@ -61,8 +61,8 @@ class StoredRun {
   // DataRoot::remove_unused_part() deletes the local copy.
   static void delete_journal(const Journal& journal);
 
-  // Uploads the finished files of the local data root, then removes local and stored parts.
-  void publish(bool quiet);
+  // Uploads the finished files of the local data root, then deletes the root and stored parts.
+  void publish_files(bool quiet);
   // Removes the record of an unsharded run that this process began and that stored nothing. The
   // record of a sharded run stays, because another shard may be about to start.
   void remove_unused_run(const Shard& shard);
@@ -71,7 +71,7 @@ class StoredRun {
   // A journal line in the store and the files it refers to.
   struct StoredJournalLine {
     std::string line;
-    std::vector<StoredFile> files;
+    std::vector<ManifestEntry> files;
   };
 
   struct ActiveRun {
@@ -86,17 +86,17 @@ class StoredRun {
 
   std::optional<ActiveRun> find_active_run() const;
   // Parses the newest object parts/run/NUMBER.json; nullopt if the run is finished or overwritten.
-  std::optional<ActiveRun> parse_active_run(const std::optional<NumberedObject>& newest) const;
+  std::optional<ActiveRun> parse_active_run(const std::optional<VersionedObject>& newest) const;
   void check_same_run(const ActiveRun& active, const Manifest& manifest, const Shard& shard) const;
-  std::string part_prefix(const Shard& shard) const;
+  std::string part_object_prefix(const Shard& shard) const;
   std::string local_part_folder(const Shard& shard) const {
     return DataRoot(local_root()).part_folder(shard);
   }
   std::vector<StoredJournalLine> read_journal_lines(const Shard& shard) const;
-  // Downloads the files of all records except the first `present`, which are already local.
+  // Downloads the files of all journal lines except the first `present`, which are already local.
   void fetch_journal_files(const Shard& shard, const std::vector<StoredJournalLine>& records,
                            std::size_t present) const;
-  void upload_journal_line(const Shard& shard, const JournalLine& line);
+  void upload_journal_line(const Shard& shard, const AppendedJournalLine& line);
 
   StoredFolder folder_;
   std::string kind_;
@@ -106,6 +106,6 @@ class StoredRun {
 };
 
 // Returns the kind of the finished or active run at an address; "" if there is none.
-std::string stored_run_kind(const StoreAddress& address);
+std::string stored_run_kind(const StoreUri& address);
 
 }  // namespace qkscope

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kFilesPerRequest = 256;  // upper limit of the Hub
 constexpr std::size_t kSampleBytes = 512;      // sent so that the Hub can tell text from binary
 
-// Returns a line of the commit request (NDJSON) with a small file.
+// Returns the line of a commit request (NDJSON) that contains one small file.
 Json make_commit_line(const std::string& path, std::string_view content) {
   return {{"key", "file"},
           {"value",
@@ -53,7 +53,7 @@ std::string action_url(const Json& actions, const char* name) {
 // Parses the upload instructions for a file; nullopt if the LFS server already has its content.
 std::optional<UploadAction> parse_upload_action(const Json& object, const FileToPublish& file) {
   if (object.contains("error"))
-    failure("{}: the storage refuses it: {}", file.path, quote_text(object["error"].dump()));
+    throw_failure("{}: the storage refuses it: {}", file.path, quote_text(object["error"].dump()));
   const auto actions = object.find("actions");
   if (actions == object.end() || !actions->is_object()) return {};
   UploadAction action;
@@ -72,18 +72,18 @@ std::optional<UploadAction> parse_upload_action(const Json& object, const FileTo
         name.find_first_not_of("0123456789") == std::string::npos)
       action.parts[parse_integer(name, "part")] = address.get<std::string>();
   if (action.chunk == 0 || action.parts.size() != (file.size + action.chunk - 1) / action.chunk)
-    failure("{}: the storage asks for {} parts of {} bytes for {} bytes", file.path,
-            action.parts.size(), action.chunk, file.size);
+    throw_failure("{}: the storage asks for {} parts of {} bytes for {} bytes", file.path,
+                  action.parts.size(), action.chunk, file.size);
   return action;
 }
 
-HttpRequest lfs_post(const Url& url, const Json& body) {
-  auto request = make_json_post(url, body);
+HttpRequest make_lfs_request(const Url& url, const Json& body) {
+  auto request = make_post_request(url, body);
   request.headers = {{"Accept", kLfsJson}, {"Content-Type", kLfsJson}};
   return request;
 }
 
-std::vector<PlannedUpload> request_upload_actions(const BranchTarget& target,
+std::vector<PlannedUpload> request_upload_actions(const HubBranch& target,
                                                   std::span<const FileToPublish> files) {
   const auto& [client, repository, branch] = target;
   Json objects = Json::array();
@@ -92,18 +92,18 @@ std::vector<PlannedUpload> request_upload_actions(const BranchTarget& target,
     objects.push_back({{"oid", file.sha256}, {"size", file.size}});
     by_sum[file.sha256] = &file;
   }
-  const auto url = client.endpoint_url(repository.page_path() + ".git/info/lfs/objects/batch");
-  const auto response = client.send(lfs_post(url, {{"operation", "upload"},
-                                                   {"transfers", {"basic", "multipart"}},
-                                                   {"hash_algo", "sha256"},
-                                                   {"ref", {{"name", branch}}},
-                                                   {"objects", objects}}));
-  if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::write);
+  const auto url = client.make_url(repository.web_path() + ".git/info/lfs/objects/batch");
+  const auto response = client.send(make_lfs_request(url, {{"operation", "upload"},
+                                                           {"transfers", {"basic", "multipart"}},
+                                                           {"hash_algo", "sha256"},
+                                                           {"ref", {{"name", branch}}},
+                                                           {"objects", objects}}));
+  if (!response.ok()) throw_response_error(client, response, repository, RepositoryAccess::write);
   const auto answer = parse_response(response, url);
   if (!answer.is_object() || !answer.contains("objects") || !answer["objects"].is_array())
-    failure("{}: expected a list of objects", url.without_query());
+    throw_failure("{}: expected a list of objects", url.without_query());
   std::vector<PlannedUpload> uploads;
-  translate_response_errors(url, [&] {
+  parse_with_url_in_errors(url, [&] {
     for (const auto& object : answer["objects"]) {
       const auto found = by_sum.find(object.value("oid", ""));
       if (found == by_sum.end()) continue;
@@ -120,7 +120,7 @@ class FileUploader {
                std::function<void(std::uint64_t)> progress)
       : client_(client), upload_(upload), progress_(std::move(progress)) {}
 
-  void run() {
+  void upload() {
     progress_(0);
     if (upload_.action.parts.empty()) put(upload_.action.upload, 0, upload_.file.size);
     Json parts = Json::array();
@@ -129,7 +129,7 @@ class FileUploader {
       const auto size = std::min(upload_.action.chunk, upload_.file.size - offset);
       const auto etag = put(address, offset, size).header("etag");
       if (etag.empty())
-        failure("{}: the storage does not confirm part {}", upload_.file.path, number);
+        throw_failure("{}: the storage does not confirm part {}", upload_.file.path, number);
       parts.push_back({{"partNumber", number}, {"etag", etag}});
       offset += size;
     }
@@ -145,27 +145,27 @@ class FileUploader {
     HttpRequest request{.method = "PUT", .url = storage_url(address)};
     request.upload = {.path = upload_.file.source, .offset = offset, .size = size};
     request.sent = [&, offset](std::uint64_t bytes) { progress_(offset + bytes); };
-    return send_checked(request);
+    return send_or_throw(request);
   }
 
   void post(const std::string& address, const Json& body) {
-    send_checked(lfs_post(storage_url(address), body));
+    send_or_throw(make_lfs_request(storage_url(address), body));
   }
 
   // The URL comes from the Hub, so a malformed URL is a failure and not bad input.
   Url storage_url(const std::string& address) const {
-    return translate_response_errors(client_.endpoint_url(""), [&] {
-      const auto url = parse_url(address);
+    return parse_with_url_in_errors(client_.make_url(""), [&] {
+      auto url = parse_url(address);
       refuse_plain_http(url, "the storage's address");
       return url;
     });
   }
 
-  HttpResponse send_checked(const HttpRequest& request) {
+  HttpResponse send_or_throw(const HttpRequest& request) {
     auto response = client_.send(request);
     if (!response.ok())
-      failure("{}: {} answers with status {}; the same command continues the upload",
-              upload_.file.path, request.url.without_query(), response.status);
+      throw_failure("{}: {} answers with status {}; the same command continues the upload",
+                    upload_.file.path, request.url.without_query(), response.status);
     return response;
   }
 
@@ -177,50 +177,50 @@ class FileUploader {
 }  // namespace
 
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo) {
-  const auto url = client.endpoint_url(repository.api_path());
+  const auto url = client.make_url(repository.api_path());
   const auto there = client.send({.url = url});
   if (there.ok()) {
     const auto info = parse_response(there, url);
-    const bool hidden = translate_response_errors(
+    const bool hidden = parse_with_url_in_errors(
         url, [&] { return info.is_object() && info.value("private", false); });
     if (private_repo && !hidden)
-      bad_input(
+      reject(
           "{}: a private repository is asked for, but it exists and is public; choose another "
           "name, or make it private at {}",
-          repository.id, client.endpoint_url(repository.page_path() + "/settings").to_string());
+          repository.id, client.make_url(repository.web_path() + "/settings").to_string());
     return;
   }
   if (there.status != 404 && there.status != 401)
-    throw_refusal(client, there, repository, RepositoryAccess::read);
+    throw_response_error(client, there, repository, RepositoryAccess::read);
   const auto slash = repository.id.find('/');
   Json settings = {{"type", "dataset"},
                    {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0: the whole id
   if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
   if (private_repo) settings["visibility"] = "private";
   const auto created =
-      client.send(make_json_post(client.endpoint_url("/api/repos/create"), settings));
+      client.send(make_post_request(client.make_url("/api/repos/create"), settings));
   if (created.status == 409) return;  // another process created the repository, or it is private
-  if (!created.ok()) throw_refusal(client, created, repository, RepositoryAccess::write);
+  if (!created.ok()) throw_response_error(client, created, repository, RepositoryAccess::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
             repository.id);
 }
 
-Url BranchTarget::api_url(const std::string& endpoint) const {
-  return client.endpoint_url(
+Url HubBranch::api_url(const std::string& endpoint) const {
+  return client.make_url(
       fmt::format("{}/{}/{}", repository.api_path(), endpoint, percent_encode(branch)));
 }
 
-void ensure_branch(const BranchTarget& target) {
+void ensure_branch(const HubBranch& target) {
   const auto& [client, repository, branch] = target;
   const auto branches = fetch_branches(client, repository);
   if (std::ranges::find(branches, branch) != branches.end()) return;
   const auto made =
-      client.send(make_json_post(target.api_url("branch"), {{"startingPoint", "main"}}));
+      client.send(make_post_request(target.api_url("branch"), {{"startingPoint", "main"}}));
   if (!made.ok() && made.status != 409)
-    throw_refusal(client, made, repository, RepositoryAccess::write);
+    throw_response_error(client, made, repository, RepositoryAccess::write);
 }
 
-void fetch_upload_modes(const BranchTarget& target, std::vector<FileToPublish>& files) {
+void fetch_upload_modes(const HubBranch& target, std::vector<FileToPublish>& files) {
   const auto url = target.api_url("preupload");
   std::map<std::string, std::string> modes;
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerRequest) {
@@ -234,24 +234,25 @@ void fetch_upload_modes(const BranchTarget& target, std::vector<FileToPublish>& 
     }
     const auto answer = target.client.post_json(target.repository, url, {{"files", list}});
     if (!answer.is_object() || !answer.contains("files") || !answer["files"].is_array())
-      failure("{}: expected a list of files", url.without_query());
-    translate_response_errors(url, [&] {
+      throw_failure("{}: expected a list of files", url.without_query());
+    parse_with_url_in_errors(url, [&] {
       for (const auto& file : answer["files"]) {
         if (file.value("shouldIgnore", false))
-          failure("{}: the repository's .gitignore leaves out {}; change it and publish again",
-                  target.repository.id, quote_text(file.value("path", "")));
+          throw_failure(
+              "{}: the repository's .gitignore leaves out {}; change it and publish again",
+              target.repository.id, quote_text(file.value("path", "")));
         modes[file.value("path", "")] = file.value("uploadMode", "");
       }
     });
   }
   for (auto& file : files) {
     if (modes[file.path] != "lfs" && modes[file.path] != "regular")
-      failure("{}: the Hub does not say how to send {}", url.without_query(), file.path);
+      throw_failure("{}: the Hub does not say how to send {}", url.without_query(), file.path);
     file.large = modes[file.path] == "lfs" && file.size > 0;
   }
 }
 
-HttpResponse send_commit(const BranchTarget& target, const HubCommit& commit) {
+HttpResponse send_commit(const HubBranch& target, const HubCommit& commit) {
   std::string lines;
   const auto add = [&](const Json& line) {
     lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -276,12 +277,12 @@ HttpResponse send_commit(const BranchTarget& target, const HubCommit& commit) {
   const bool open = is_retryable(response) || response.status == 409 || response.status == 412;
   if (response.ok() || open) return response;
   if (response.status == 0) throw_connection_error(response, url);
-  throw_refusal(target.client, response, target.repository, RepositoryAccess::write);
+  throw_response_error(target.client, response, target.repository, RepositoryAccess::write);
 }
 
-void upload_large_files(const BranchTarget& target, const std::vector<FileToPublish>& files,
+void upload_large_files(const HubBranch& target, const std::vector<FileToPublish>& files,
                         bool quiet) {
-  TransferProgress meter("upload " + target.repository.id, project(files, &FileToPublish::size),
+  TransferProgress meter("upload " + target.repository.id, to_vector(files, &FileToPublish::size),
                          quiet);
   // Upload URLs expire, so request them for a few files at a time.
   for (std::size_t begin = 0; begin < files.size(); begin += kFilesPerLfsRequest) {
@@ -293,9 +294,9 @@ void upload_large_files(const BranchTarget& target, const std::vector<FileToPubl
     run_transfers(uploads.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
       const auto at = index.at(uploads[i].file.path);
       FileUploader(target.client, uploads[i], [&](std::uint64_t bytes) {
-        if (failed) failure("stopped after another file failed");
+        if (failed) throw_failure("stopped after another file failed");
         meter.update(at, bytes);
-      }).run();
+      }).upload();
     });
     for (std::size_t i = begin; i < begin + count; ++i) meter.update(i, files[i].size);
   }

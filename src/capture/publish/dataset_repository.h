@@ -14,11 +14,11 @@ struct FileToPublish {
   std::string source;
   std::uint64_t size = 0;
   std::string sha256;
-  bool large = false;  // stored by Git LFS; fetch_upload_modes() sets this from the Hub's answer
+  bool large = false;  // stored by Git LFS; set by fetch_upload_modes()
 };
 
-// A branch of a dataset repository. Client and repository must outlive this object.
-struct BranchTarget {
+// A branch of a dataset repository. The client and the repository must outlive this object.
+struct HubBranch {
   const HubClient& client;
   const Repository& repository;
   std::string branch;
@@ -31,10 +31,10 @@ struct BranchTarget {
 // but the existing repository is public.
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo);
 // Creates the branch from the tip of main if it does not exist.
-void ensure_branch(const BranchTarget& target);
+void ensure_branch(const HubBranch& target);
 
-// Sets FileToPublish::large from the answer of the Hub's preupload endpoint.
-void fetch_upload_modes(const BranchTarget& target, std::vector<FileToPublish>& files);
+// Sets FileToPublish::large from the response of the Hub's preupload endpoint.
+void fetch_upload_modes(const HubBranch& target, std::vector<FileToPublish>& files);
 
 struct HubCommit {
   std::string message;
@@ -49,11 +49,11 @@ struct HubCommit {
 // Returns a successful response, or an inconclusive one: the connection was lost, the server
 // failed, or the branch has moved (409, 412). After an inconclusive response the caller must read
 // the branch to see whether the commit was accepted. Throws on any other error response.
-HttpResponse send_commit(const BranchTarget& target, const HubCommit& commit);
+HttpResponse send_commit(const HubBranch& target, const HubCommit& commit);
 
 // Uploads large files via Git LFS, whole or in parts as the server requests, unless the storage
 // already has them. An interrupted upload resumes with the missing files.
-void upload_large_files(const BranchTarget& target, const std::vector<FileToPublish>& files,
+void upload_large_files(const HubBranch& target, const std::vector<FileToPublish>& files,
                         bool quiet);
 
 }  // namespace qkscope

@@ -46,7 +46,7 @@ std::vector<fs::file_time_type> modification_times(const std::string& data_root,
   std::vector<fs::file_time_type> times;
   for (const auto& path : paths) {
     std::error_code error;  // a removed file gets the minimal time, which counts as a change
-    times.push_back(fs::last_write_time(data_root + "/" + path, error));
+    times.push_back(fs::last_write_time(fs::path(data_root) / path, error));
   }
   return times;
 }
@@ -67,21 +67,21 @@ struct FinishedCapture {
 // another run, or if another program wrote the capture.
 FinishedCapture check_finished_capture(const std::string& data_root) {
   const DataRoot root(data_root);
-  if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
-  root.refuse_symbolic_links();  // a link could publish a file from outside the data root
+  if (!is_folder(root.path())) reject("{}: no such folder; expected a capture", root.path());
+  root.check_no_symbolic_links();  // a link could publish a file from outside the data root
   if (!root.list_started_shards().empty())
-    bad_input(
+    reject(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "
         "it, or 'qkscope merge' when it ran in shards",
         root.path(), root.parts_folder());
   if (!root.is_finished())
-    bad_input("{}: holds no finished capture: there is no {}; run the capture to its end",
-              root.path(), layout::kStateFile);
+    reject("{}: holds no finished capture: there is no {}; run the capture to its end", root.path(),
+           layout::kStateFile);
   const Json state = load_json(root.state_file());
   if (!state.is_object() || !state.contains(metadata::kStateConfigurationHash) ||
       !state[metadata::kStateConfigurationHash].is_string())
-    bad_input("{}: the capture was made by another program: {} has no configuration_hash",
-              root.path(), layout::kStateFile);
+    reject("{}: the capture was made by another program: {} has no configuration_hash", root.path(),
+           layout::kStateFile);
   const auto index = index_capture(data_root);
   FinishedCapture capture;
   capture.model = index.model;
@@ -92,7 +92,7 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
     }
   for (const char* name : {layout::kCardFile, layout::kStateFile, layout::kExamplesFile}) {
     if (!path_exists(data_root + "/" + name))
-      bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);
+      reject("{}/{}: is missing; capture again with --overwrite", data_root, name);
     capture.files.emplace_back(name);
   }
   std::ranges::sort(capture.files);
@@ -112,15 +112,15 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
 
 // ---- Upload ----
 
-class Publication {
+class CapturePublisher {
  public:
-  Publication(const HubClient& client, std::string data_root, PublishOptions options)
+  CapturePublisher(const HubClient& client, std::string data_root, PublishOptions options)
       : client_(client),
         data_root_(std::move(data_root)),
         options_(std::move(options)),
         repository_{{RepositoryKind::dataset, options_.repo}} {}
 
-  PublishResult run(const FinishedCapture& capture) {
+  PublishResult publish(const FinishedCapture& capture) {
     const auto times = modification_times(data_root_, capture.files);
     const auto files = parallel_map(capture.files, [&](const std::string& path) {
       const auto source = data_root_ + "/" + path;
@@ -138,21 +138,21 @@ class Publication {
               fmt::format(fmt::runtime(embedded::main_card), fmt::arg("repo", repository_.id));
         return commit;
       });
-      ensure_branch(target(options_.branch));
+      ensure_branch(hub_branch(options_.branch));
     }
     PublishResult result;
     result.address =
-        client_.endpoint_url(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch))
+        client_.make_url(fmt::format("{}/tree/{}", repository_.web_path(), options_.branch))
             .to_string();
     commit_with_retries(options_.branch, [&] {
       auto commit = pending_changes(files, result);
       if (commit.empty()) return commit;
-      fetch_upload_modes(target(options_.branch), commit.files);
+      fetch_upload_modes(hub_branch(options_.branch), commit.files);
       std::vector<FileToPublish> large;
       std::ranges::copy_if(commit.files, std::back_inserter(large), &FileToPublish::large);
-      if (!large.empty()) upload_large_files(target(options_.branch), large, options_.quiet);
+      if (!large.empty()) upload_large_files(hub_branch(options_.branch), large, options_.quiet);
       if (modification_times(data_root_, capture.files) != times)
-        failure("{}: files changed while they were published; publish again", data_root_);
+        throw_failure("{}: files changed while they were published; publish again", data_root_);
       commit.message = fmt::format("Query and key vectors of {}", capture.model);
       return commit;
     });
@@ -160,7 +160,7 @@ class Publication {
   }
 
  private:
-  BranchTarget target(const std::string& branch) const { return {client_, repository_, branch}; }
+  HubBranch hub_branch(const std::string& name) const { return {client_, repository_, name}; }
 
   // Sends the commits returned by `next` until it returns an empty one. If a response is lost,
   // `next` reads the branch to find out whether the commit was accepted.
@@ -170,18 +170,18 @@ class Publication {
     for (int conflicts = 0; conflicts < kMostConflicts;) {
       const auto commit = next();
       if (commit.empty()) return;
-      const auto response = send_commit(target(branch), commit);
+      const auto response = send_commit(hub_branch(branch), commit);
       if (response.ok()) return;
       log::debug("the commit is not confirmed; looking at the branch");
       if (is_retryable(response) && !backoff.wait_before_retry(response)) {
         if (response.status == 0)
-          throw_connection_error(response, client_.endpoint_url(repository_.page_path()));
-        throw_refusal(client_, response, repository_, RepositoryAccess::write);
+          throw_connection_error(response, client_.make_url(repository_.web_path()));
+        throw_response_error(client_, response, repository_, RepositoryAccess::write);
       }
       if (!is_retryable(response)) ++conflicts;
     }
-    failure("{}: someone else keeps committing to the branch {}; publish again later",
-            repository_.id, branch);
+    throw_failure("{}: someone else keeps committing to the branch {}; publish again later",
+                  repository_.id, branch);
   }
 
   // Returns a commit that makes this capture the only one on the branch. Other files are kept.
@@ -222,26 +222,26 @@ PublishResult publish_capture(const std::string& data_root, const PublishOptions
       if (options.branch.empty()) options.branch = capture.branch;
     }
     if (options.repo.empty())
-      bad_input(
+      reject(
           "{}: where to? The capture's configuration has no output.hf_repo_id; give --repo "
           "org/name",
           data_root);
     if (options.branch.empty()) options.branch = "main";
     if (!is_repository_id(options.repo))
-      bad_input("{}: not the name of a repository, which is 'org/name'", quote_text(options.repo));
-    if (!is_revision(options.branch))
-      bad_input("{}: not the name of a branch", quote_text(options.branch));
+      reject("{}: not the name of a repository, which is 'org/name'", quote_text(options.repo));
+    if (!is_valid_revision(options.branch))
+      reject("{}: not the name of a branch", quote_text(options.branch));
     const HubClient client(hub_settings());
     if (client.settings().offline)
-      bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");
+      reject("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");
     if (client.settings().token.empty())
-      bad_input(
+      reject(
           "no token to publish with: set HF_TOKEN to one that may write, or log in with 'hf auth "
           "login'");
     if (!capture.others.empty())
       log::info("{}: not part of the capture and not published: {}", data_root,
                 fmt::join(capture.others, ", "));
-    return Publication(client, data_root, options).run(capture);
+    return CapturePublisher(client, data_root, options).publish(capture);
   });
 }
 

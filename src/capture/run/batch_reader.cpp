@@ -6,16 +6,16 @@
 #include "base/core/text.h"
 
 namespace qkscope {
-// The forward pass also checks token ids, but its error message cannot say which text is wrong.
+// Check token ids before the forward pass, whose error message cannot say which text is wrong.
 void check_token_ids(const RunPlan& plan, const Example& example) {
   const auto rows = plan.model.embedding_rows;
   for (std::size_t position = 0; position < example.ids.size(); ++position) {
     const auto id = example.ids[position];
     if (id >= 0 && id < rows) continue;
     if (plan.engine)
-      bad_input("text {}: token id {} at position {} is outside the model's vocabulary of {}",
-                quote_text(example.record.source_id), id, position, rows);
-    bad_input(
+      reject("text {}: token id {} at position {} is outside the model's vocabulary of {}",
+             quote_text(example.record.source_id), id, position, rows);
+    reject(
         "{}: row {}: token id {} at position {} is outside the model's vocabulary of {}; does the "
         "tokenizer {} belong to the model {}?",
         plan.dataset_path, example.record.row, id, position, rows, plan.tokenizer_folder,
@@ -23,7 +23,7 @@ void check_token_ids(const RunPlan& plan, const Example& example) {
   }
 }
 
-PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
+ExampleBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
   for (const auto& example : examples) check_token_ids(plan, example);
   return prepare_batch(plan.manifest, std::move(examples));
 }
@@ -48,7 +48,7 @@ BatchReader::~BatchReader() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::optional<PreparedBatch> BatchReader::next() {
+std::optional<ExampleBatch> BatchReader::next() {
   const auto start = Clock::now();
   if (!thread_.joinable() && !done_) read_batch();
   std::unique_lock lock(mutex_);
@@ -58,7 +58,7 @@ std::optional<PreparedBatch> BatchReader::next() {
     if (error_) std::rethrow_exception(error_);
     return {};
   }
-  std::optional<PreparedBatch> batch = std::move(queue_.front());
+  std::optional<ExampleBatch> batch = std::move(queue_.front());
   queue_.pop_front();
   lock.unlock();
   changed_.notify_all();
@@ -70,7 +70,7 @@ bool BatchReader::at_end() const {
   return finished_ && queue_.empty();
 }
 
-std::size_t BatchReader::queued_batches() const {
+std::size_t BatchReader::queued_batch_count() const {
   const std::lock_guard lock(mutex_);
   return queue_.size();
 }
@@ -84,11 +84,11 @@ bool BatchReader::read_batch() {
     const auto& packing = plan_.packing;
     while (!is_stopping()) {
       const auto count = std::ssize(examples);
-      if (!packing.has_room_for(count, tokens, 0) || !read_next_example()) break;
-      if (!packing.has_room_for(count, tokens, ahead_->record.tokens)) break;
-      tokens += ahead_->record.tokens;
-      examples.push_back(std::move(*ahead_));
-      ahead_.reset();
+      if (!packing.can_add_example(count, tokens, 0) || !read_next_example()) break;
+      if (!packing.can_add_example(count, tokens, next_example_->record.tokens)) break;
+      tokens += next_example_->record.tokens;
+      examples.push_back(std::move(*next_example_));
+      next_example_.reset();
     }
     all_put = examples.empty() && exhausted_;
     if (!examples.empty() && !is_stopping()) {
@@ -115,19 +115,19 @@ bool BatchReader::read_batch() {
 
 // Reads one example ahead. Returns false after the last example or after an error.
 bool BatchReader::read_next_example() {
-  if (ahead_) return true;
+  if (next_example_) return true;
   if (exhausted_ || error_) return false;
   Example example;
   try {
     exhausted_ = !source_.next(example);
-    if (const auto dropped = source_.dropped_chunks(); exhausted_ && dropped > 0)
+    if (const auto dropped = source_.dropped_chunk_count(); exhausted_ && dropped > 0)
       log::info("{} last chunks of texts have fewer than {} tokens and were dropped", dropped,
                 plan_.config.tokenizer.chunk.min_length);
   } catch (...) {
     error_ = std::current_exception();
   }
   if (exhausted_ || error_) return false;
-  ahead_ = std::move(example);
+  next_example_ = std::move(example);
   return true;
 }
 

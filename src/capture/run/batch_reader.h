@@ -23,7 +23,7 @@ namespace qkscope {
 
 // Checks that all token ids are in the vocabulary of the model, then samples positions. Throws a
 // bad-input error that names the text with a wrong id.
-PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
+ExampleBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
 void check_token_ids(const RunPlan& plan, const Example& example);
 
 class BatchReader {
@@ -34,11 +34,11 @@ class BatchReader {
   ~BatchReader();  // blocks until the current document is read
 
   // Blocks until the next batch is ready. Returns nullopt after the last batch or after a stop.
-  // Rethrows an exception from the reader thread after all earlier batches were taken.
-  std::optional<PreparedBatch> next();
+  // Rethrows an exception from the reader thread once all earlier batches have been taken.
+  std::optional<ExampleBatch> next();
 
-  bool at_end() const;                 // every example of the source was taken
-  std::size_t queued_batches() const;  // batches ready for next()
+  bool at_end() const;                     // every example of the source was taken
+  std::size_t queued_batch_count() const;  // batches ready for next()
   double seconds_waited() const { return seconds_waited_; }
 
  private:
@@ -53,18 +53,19 @@ class BatchReader {
   const std::atomic<bool>* stop_;
 
   // State of the reader thread; other threads may access it only after done_ is set.
-  std::optional<Example> ahead_;  // example read, but not yet in a batch
+  std::optional<Example> next_example_;  // example read, but not yet in a batch
   bool exhausted_ = false;
   std::exception_ptr error_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<PreparedBatch> queue_;
+  std::deque<ExampleBatch> queue_;
   bool done_ = false;
   bool finished_ = false;  // every example of the source was queued
   std::atomic<bool> closing_{false};
   double seconds_waited_ = 0.0;
-  // Last member, because the thread uses all others. Without a thread, next() reads the examples.
+  // Reader thread. Declared last, because it uses all other members. If the thread cannot be
+  // started, next() reads the examples.
   std::thread thread_;
 };
 
@@ -73,24 +74,24 @@ class BatchReader {
 template <typename Result>
 class BatchWorkers {
  public:
-  using BatchFunction = std::function<Result(const PreparedBatch&)>;
+  using BatchFunction = std::function<Result(const ExampleBatch&)>;
   // Creates the batch function of worker i. The worker's thread creates, runs and destroys it.
-  using MakeWorker = std::function<BatchFunction(std::size_t)>;
+  using BatchFunctionFactory = std::function<BatchFunction(std::size_t)>;
 
   struct FinishedBatch {
-    PreparedBatch batch;
+    ExampleBatch batch;
     Result result;
   };
 
   // Starts the workers. The reader must outlive this object. Batches run one at a time until
   // `settled` returns true, because the first batches may set state that all later batches share.
   BatchWorkers(
-      BatchReader& reader, std::size_t count, MakeWorker make,
+      BatchReader& reader, std::size_t count, BatchFunctionFactory make,
       std::function<bool()> settled = [] { return true; })
       : reader_(reader),
         make_(std::move(make)),
         settled_(std::move(settled)),
-        ahead_(static_cast<std::int64_t>(2 * count)) {
+        max_batches_ahead_(static_cast<std::int64_t>(2 * count)) {
     threads_.reserve(count);
     try {
       for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run_worker(i); });
@@ -114,7 +115,7 @@ class BatchWorkers {
   // Returns the next batch in order with its result, or nullopt after the last. Also marks the
   // previous batch as consumed. Rethrows an exception from a batch when it is that batch's turn,
   // and an exception from creating a worker immediately.
-  std::optional<FinishedBatch> next() {
+  std::optional<FinishedBatch> next_result() {
     std::unique_lock lock(mutex_);
     given_ += std::exchange(holding_, 0);
     changed_.notify_all();
@@ -133,7 +134,7 @@ class BatchWorkers {
   }
 
  private:
-  struct BatchOutcome {
+  struct BatchResultOrError {
     std::optional<FinishedBatch> done;
     std::exception_ptr error;
   };
@@ -143,7 +144,7 @@ class BatchWorkers {
       const auto work = make_(worker);
       while (auto taken = take_next_batch()) {
         auto& [number, batch] = *taken;
-        BatchOutcome item;
+        BatchResultOrError item;
         try {
           auto result = work(batch);
           item.done = FinishedBatch{std::move(batch), std::move(result)};
@@ -166,18 +167,19 @@ class BatchWorkers {
 
   // Returns the next batch and its number, or nullopt at the end. reading_ serializes the workers,
   // so that numbers follow the order of the reader.
-  std::optional<std::pair<std::int64_t, PreparedBatch>> take_next_batch() {
+  std::optional<std::pair<std::int64_t, ExampleBatch>> take_next_batch() {
     const std::lock_guard one_at_a_time(reading_);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] {
-      return ending_ || end_ || taken_ == given_ || (together_ && taken_ - given_ < ahead_);
+      return ending_ || end_ || taken_ == given_ ||
+             (together_ && taken_ - given_ < max_batches_ahead_);
     });
     if (ending_ || end_) return {};
     if (!together_) together_ = settled_();  // safe: no batch is running
     const auto number = taken_++;
     lock.unlock();
-    BatchOutcome item;
-    std::optional<PreparedBatch> batch;
+    BatchResultOrError item;
+    std::optional<ExampleBatch> batch;
     try {
       batch = reader_.next();
     } catch (...) {
@@ -194,15 +196,15 @@ class BatchWorkers {
   }
 
   BatchReader& reader_;
-  MakeWorker make_;
+  BatchFunctionFactory make_;
   std::function<bool()> settled_;
-  bool together_ = false;  // settled_() returned true: batches may run concurrently
-  std::int64_t ahead_;     // limit of batches taken but not consumed
+  bool together_ = false;           // settled_() returned true: batches may run concurrently
+  std::int64_t max_batches_ahead_;  // limit of batches taken but not consumed
 
   std::mutex reading_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::int64_t, BatchOutcome> finished_;  // by batch number
+  std::map<std::int64_t, BatchResultOrError> finished_;  // by batch number
   std::int64_t taken_ = 0;
   std::int64_t given_ = 0;           // number of batches consumed by the caller
   std::int64_t holding_ = 0;         // 1 while the caller holds a batch that is not consumed

@@ -22,9 +22,9 @@ DatasetConfig read_dataset_section(YamlSection section) {
   dataset.split = section.text("split").value_or(dataset.split);
   dataset.text_column = section.text("text_column").value_or(dataset.text_column);
   dataset.id_column = section.text("id_column");
-  dataset.number_rows = section.is_second_word("ids", "column", "row");
+  dataset.number_rows = section.boolean_from_words("ids", "column", "row");
   dataset.max_samples = section.integer("max_samples", 1);
-  dataset.replace_invalid = section.is_second_word("errors", "strict", "replace");
+  dataset.replace_invalid = section.boolean_from_words("errors", "strict", "replace");
   section.boolean("streaming");  // reading always streams
   section.reject_unknown_keys();
   return dataset;
@@ -33,8 +33,8 @@ DatasetConfig read_dataset_section(YamlSection section) {
 std::optional<DType> read_dtype(YamlSection& section, const std::string& key) {
   const auto name = section.text(key);
   if (!name) return {};
-  const auto dtype = compute_dtype_from_name(*name);
-  if (!dtype) section.throw_expected(key, "float16, fp16, bfloat16, bf16, float32 or fp32");
+  const auto dtype = find_compute_dtype(*name);
+  if (!dtype) section.reject_value(key, "float16, fp16, bfloat16, bf16, float32 or fp32");
   return dtype;
 }
 
@@ -44,7 +44,7 @@ bool is_device_name(const std::string& text) {
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Reads trust_remote_code, accepted only for compatibility; adds `name` to `asked` if it is true.
+// Accepts and ignores trust_remote_code. If it is true, adds `name` to the warning list `asked`.
 void read_trust_remote_code(YamlSection& section, const char* name,
                             std::vector<std::string>& asked) {
   if (section.boolean("trust_remote_code").value_or(false)) asked.emplace_back(name);
@@ -57,10 +57,10 @@ ModelSource read_model_section(YamlSection section, std::vector<std::string>& re
   model.dtype = read_dtype(section, "dtype").value_or(model.dtype);
   model.device_map = section.text("device_map").value_or(model.device_map);
   if (!is_device_name(model.device_map))
-    section.throw_expected("device_map", "auto, cpu, cuda, cuda:N or null");
+    section.reject_value("device_map", "auto, cpu, cuda, cuda:N or null");
   read_trust_remote_code(section, "model.trust_remote_code", remote_code);
   section.text("attn_implementation");  // accepted for compatibility with transformers, ignored
-  if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
+  if (const auto overrides = section.mapping("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
   section.reject_unknown_keys();
   return model;
@@ -80,13 +80,13 @@ TokenizerConfig read_tokenizer_section(YamlSection section, const ModelSource& m
            .min_length = section.integer("chunk_min", 1).value_or(1)};
   check_chunk_options(chunk);
   if (max_length && chunk.size > *max_length)
-    section.throw_expected("chunk", fmt::format("at most tokenizer.max_length, {}", *max_length));
+    section.reject_value("chunk", fmt::format("at most tokenizer.max_length, {}", *max_length));
   tokenizer.max_length = chunk.size > 0 ? chunk.size : max_length.value_or(tokenizer.max_length);
   section.accept_keys({"padding"});  // sequences are never padded
   read_trust_remote_code(section, "tokenizer.trust_remote_code", remote_code);
   if (section.text("padding_side").value_or("right") != "right")
-    section.throw_expected(
-        "padding_side", "right: sequences are never padded, positions count from the first token");
+    section.reject_value("padding_side",
+                         "right: sequences are never padded, positions count from the first token");
   section.reject_unknown_keys();
   return tokenizer;
 }
@@ -109,15 +109,15 @@ HeadFilter read_head_filter(YamlSection& section) {
   if (heads.IsSequence() && heads.size() > 0 && heads[0].IsSequence()) {
     filter.pairs =
         read_layer_head_pairs(section, "heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
-    if (filter.layers) section.throw_expected("layers", "null where heads are pairs [layer, head]");
+    if (filter.layers) section.reject_value("layers", "null where heads are pairs [layer, head]");
   } else {
     filter.heads = section.integers("heads");
   }
   filter.full_attention_only = section.boolean("full_attention_only").value_or(false);
-  if (!section.has("head_sampling")) return filter;
+  if (!section.has_value("head_sampling")) return filter;
   auto sampling = section.section("head_sampling");
   const auto count = sampling.integer("count", 1);
-  if (!count) sampling.throw_expected("count", "the number of query heads to draw");
+  if (!count) sampling.reject_value("count", "the number of query heads to draw");
   filter.sampling = HeadSampling{*count, sampling.integer("seed", kAnyInteger).value_or(0)};
   sampling.reject_unknown_keys();
   return filter;
@@ -128,13 +128,12 @@ CaptureSettings read_capture_section(YamlSection section) {
   capture.queries = section.boolean("capture_queries").value_or(true);
   capture.keys = section.boolean("capture_keys").value_or(true);
   if (!capture.queries && !capture.keys)
-    section.throw_expected("capture_queries",
-                           "true, or capture_keys true: one of them is captured");
+    section.reject_value("capture_queries", "true, or capture_keys true: one of them is captured");
   capture.heads = read_head_filter(section);
   auto& sampler = capture.sampler;
   auto sampling = section.section("sampler");
   const auto type = sampler_type_from_name(sampling.text("type").value_or("log_uniform"));
-  if (!type) sampling.throw_expected("type", "log_uniform, uniform or all");
+  if (!type) sampling.reject_value("type", "log_uniform, uniform or all");
   sampler.type = *type;
   sampler.base_rate = sampling.positive_number("base_rate").value_or(sampler.base_rate);
   sampling.reject_unknown_keys();
@@ -142,7 +141,7 @@ CaptureSettings read_capture_section(YamlSection section) {
   sampler.max_rows = section.integer("max_rows_per_batch", 1);
   capture.pre_rope = section.boolean("capture_pre_rope").value_or(false);
   capture.token_strings = section.boolean("capture_token_strings").value_or(false);
-  capture.keep_non_finite = section.is_second_word("non_finite", "refuse", "keep");
+  capture.keep_non_finite = section.boolean_from_words("non_finite", "refuse", "keep");
   section.reject_unknown_keys();
   return capture;
 }
@@ -150,7 +149,7 @@ CaptureSettings read_capture_section(YamlSection section) {
 OutputConfig read_output_section(YamlSection section) {
   OutputConfig output;
   output.data_root = section.text("data_root").value_or(output.data_root);
-  if (output.data_root.empty()) section.throw_expected("data_root", "a folder");
+  if (output.data_root.empty()) section.reject_value("data_root", "a folder");
   section.text("readme_path");  // the dataset card is always data_root/README.md
   output.hf_repo_id = section.text("hf_repo_id");
   output.hf_branch = section.text("hf_branch");
@@ -162,12 +161,12 @@ OutputConfig read_output_section(YamlSection section) {
   return output;
 }
 
-Json capture_json(const CaptureSettings& capture) {
+Json capture_settings_json(const CaptureSettings& capture) {
   const auto& sampling = capture.heads.sampling;
   const auto& sampler = capture.sampler;
   Json heads = value_or_null(capture.heads.heads);
   if (const auto& pairs = capture.heads.pairs)
-    heads = project(*pairs, [](const LayerHead& pair) { return Json{pair.layer, pair.head}; });
+    heads = to_vector(*pairs, [](const LayerHead& pair) { return Json{pair.layer, pair.head}; });
   return {
       {"capture_queries", capture.queries},
       {"capture_keys", capture.keys},
@@ -190,12 +189,12 @@ std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::st
   std::vector<LayerHead> pairs;
   const auto list = section.node(key);
   if (list.IsNull() || !list.IsDefined()) return pairs;
-  if (!list.IsSequence()) section.throw_expected(key, expected);
+  if (!list.IsSequence()) section.reject_value(key, expected);
   for (const auto& item : list) {
     LayerHead pair;
     if (!item.IsSequence() || item.size() != 2 || !decode_integer(item[0], pair.layer) ||
         !decode_integer(item[1], pair.head))
-      section.throw_expected(key, expected);
+      section.reject_value(key, expected);
     pairs.push_back(pair);
   }
   return pairs;
@@ -250,7 +249,7 @@ Json effective_config(const CaptureConfig& config) {
         {"config_overrides", config_overrides(config.model)}}},
       {"tokenizer", tokenizer},
       {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
-      {"capture", capture_json(config.capture)},
+      {"capture", capture_settings_json(config.capture)},
       {"output", {{"write_batch_size", config.output.write_batch_size}}}};
   if (config.engine != kNativeEngine) effective["engine"] = config.engine;
   return effective;

@@ -31,15 +31,15 @@ std::string python_command(const CaptureConfig& config) {
                      config.file.empty() ? "FILE" : config.file);
 }
 
-// Returns the engine named in the configuration, or null for the native engine.
+// Returns the external engine that the configuration names, or null for the native engine.
 std::shared_ptr<ExternalEngine> make_engine(const CaptureConfig& config,
                                             const ComputeOptions& compute) {
   if (config.engine == kNativeEngine) return nullptr;
   const auto found = engine_registry().find(config.engine);
   if (found != engine_registry().end()) return found->second(config, compute);
   if (config.engine != kTransformersEngine)
-    bad_input("engine: found {}, expected native or transformers", quote_text(config.engine));
-  bad_input("engine: transformers runs from Python only: {}", python_command(config));
+    reject("engine: found {}, expected native or transformers", quote_text(config.engine));
+  reject("engine: transformers runs from Python only: {}", python_command(config));
 }
 
 // Returns the commit if the folder is a snapshot in the Hugging Face cache, else "".
@@ -114,13 +114,13 @@ void add_head_groups(RunPlan& plan) {
     if (capture.queries) add(layer, HeadKind::query, heads.queries);
     const auto source = plan.model.layer(layer).kv_layer;
     if (capture.keys && capture.pre_rope && source >= 0)
-      bad_input("capture.capture_pre_rope: layer {} uses the rotated keys of layer {}; {}", layer,
-                source, "capture earlier layers, or queries alone");
+      reject("capture.capture_pre_rope: layer {} uses the rotated keys of layer {}; {}", layer,
+             source, "capture earlier layers, or queries alone");
     if (capture.keys) add(layer, HeadKind::key, heads.keys);
   }
 }
 
-Metadata common_metadata(const RunPlan& plan) {
+Metadata common_head_metadata(const RunPlan& plan) {
   const auto commit = snapshot_commit(plan.model_folder);
   Metadata values = {{metadata::kModel, plan.config.model.name},
                      {metadata::kRevision, plan.config.model.revision.value_or("main")},
@@ -156,7 +156,7 @@ void fill_manifest(RunPlan& plan, bool alone) {
   manifest.row_group_size = plan.config.output.write_batch_size;
   manifest.token_strings = plan.config.capture.token_strings;
   manifest.sampler = plan.config.capture.sampler;
-  manifest.metadata = common_metadata(plan);
+  manifest.metadata = common_head_metadata(plan);
   manifest.model_name = plan.config.model.name;
   manifest.model_metadata = plan.selection.metadata;
   const auto& dataset = plan.config.dataset;
@@ -180,9 +180,8 @@ void check_chunk_fits_context(const RunPlan& plan) {
   for (const auto& rope : plan.model.ropes)
     context = std::max(context, static_cast<double>(rope.original_max) * rope.factor);
   if (const auto chunk = plan.config.tokenizer.chunk.size; static_cast<double>(chunk) > context)
-    bad_input(
-        "tokenizer.chunk is {}, and the context of {} is {:.0f} tokens; choose a smaller chunk",
-        chunk, plan.config.model.name, context);
+    reject("tokenizer.chunk is {}, and the context of {} is {:.0f} tokens; choose a smaller chunk",
+           chunk, plan.config.model.name, context);
 }
 
 // Chooses device and dtype. The CPU always computes in float32 from the stored weights.
@@ -227,7 +226,7 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
                             {.documents = documents,
                              .max_length = max_length,
                              .tokens = alone ? max_length : compute.batch_tokens},
-                            std::ranges::min(project(plan.workers, usable_memory_bytes)));
+                            std::ranges::min(to_vector(plan.workers, usable_memory_bytes)));
   plan.packing.examples = documents;
   if (!runs_on_cuda(plan)) return;
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
@@ -239,18 +238,18 @@ std::string resolve_tokenizer(const CaptureConfig& config) {
   const auto tokenizer = fetch_input(config.tokenizer.name, {.weights = false});
   return path_exists(tokenizer)
              ? tokenizer
-             : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
+             : resolve_checkpoint_path(tokenizer, config.tokenizer.revision.value_or(""));
 }
 
-// Takes the model from the engine. Tokenizes with the tokenizer named in the configuration if this
-// library supports it, else with the engine's tokenizer.
+// Uses the model that the engine has loaded. Tokenizes with the tokenizer named in the
+// configuration if this library supports it, else with the engine's tokenizer.
 void plan_external_engine(RunPlan& plan) {
   const auto& model = plan.engine->model();
   const auto& c = model.config;
   if (c.n_layers < 1 || c.n_kv_heads < 1 || c.d_head < 1 || c.n_heads < 1 ||
       c.n_heads % c.n_kv_heads != 0 || std::ssize(c.layers) != c.n_layers ||
       std::ssize(model.ropes) != c.n_layers)
-    bad_input(
+    reject(
         "model of the engine: {} layers ({} described, {} with RoPE), {} query heads, {} key heads "
         "of width {}; expected a description of every layer, and query heads that share key heads "
         "equally",
@@ -258,13 +257,13 @@ void plan_external_engine(RunPlan& plan) {
   plan.model = c;
   plan.backend = {.device = model.device, .dtype = model.dtype};
   if (plan.config.capture.pre_rope)
-    bad_input("capture.capture_pre_rope: {} hands out q and k after RoPE only", model.engine);
+    reject("capture.capture_pre_rope: {} hands out q and k after RoPE only", model.engine);
   const auto& path = plan.config.dataset.path;
   if (path == kDocumentsOfCaller) return;
-  plan.dataset_path = resolve_dataset(fetch_input(path, {}));
+  plan.dataset_path = resolve_dataset_path(fetch_input(path, {}));
   try {
     plan.tokenizer_folder = resolve_tokenizer(plan.config);
-    plan.tokenizer = load_tokenizer(plan);
+    plan.tokenizer = start_loading_tokenizer(plan);
     plan.tokenizer.get();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::bad_input) throw;
@@ -273,35 +272,35 @@ void plan_external_engine(RunPlan& plan) {
     plan.tokenizer_folder.clear();
     plan.engine_tokenizes = true;
     if (plan.config.tokenizer.chunk.size > 0 || plan.config.capture.token_strings)
-      bad_input(
+      reject(
           "tokenizer.chunk and capture.capture_token_strings need a tokenizer that qkscope "
           "reads: {}",
           error.what());
   }
 }
 
-// Finds the folders of checkpoint, tokenizer and dataset, and reads config.json.
-void plan_inputs(RunPlan& plan) {
+// Finds the checkpoint, the tokenizer and the dataset, and reads config.json.
+void locate_inputs(RunPlan& plan) {
   const auto& config = plan.config;
-  plan.model_folder = resolve_checkpoint(fetch_input(config.model.name, {.weights = false}),
-                                         config.model.revision.value_or(""));
+  plan.model_folder = resolve_checkpoint_path(fetch_input(config.model.name, {.weights = false}),
+                                              config.model.revision.value_or(""));
   plan.tokenizer_folder = resolve_tokenizer(config);
-  if (runs_on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // loads while CUDA initializes
-  plan.dataset_path = resolve_dataset(fetch_input(config.dataset.path, {}));
+  if (runs_on_cuda(plan)) plan.tokenizer = start_loading_tokenizer(plan);  // while CUDA initializes
+  plan.dataset_path = resolve_dataset_path(fetch_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);
-  const auto where = config_source(plan.model_folder);
+  const auto where = config_path(plan.model_folder);
   if (const auto type = json.find("model_type");
-      type != json.end() && type->is_string() && !is_supported_family(*type))
-    bad_input(
+      type != json.end() && type->is_string() && !is_supported_model_type(*type))
+    reject(
         "{}: model_type {} is not supported by the native engine ('qkscope inspect --help' lists "
         "what is); to run it through transformers: {}",
         where, quote_text(type->get<std::string>()), python_command(config));
   plan.model = parse_model_config(json, where);
 }
 
-// Upper limit of tokens per batch: more than any memory holds, but the size in bytes fits 64 bits.
+// Maximum tokens per batch: more than any memory can hold, but sizes in bytes still fit int64_t.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 }  // namespace
@@ -311,8 +310,8 @@ void register_engine(const std::string& name, EngineFactory factory) {
 }
 
 Tokenizer::Encoding ExternalEngine::encode(const std::string&, std::int64_t) {
-  bad_input("{}: has no tokenizer; set tokenizer.name to a folder with a tokenizer.json",
-            model().engine);
+  reject("{}: has no tokenizer; set tokenizer.name to a folder with a tokenizer.json",
+         model().engine);
 }
 
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
@@ -322,7 +321,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                          ? kMostTokens
                          : needs.documents * needs.max_length;
   if (options.device.kind == Device::Kind::cpu) {
-    // The CPU maps the weights from the file, but reads block-scaled FP8 as float32.
+    // On the CPU, weights stay mapped from the file, but block-scaled FP8 is expanded to float32.
     const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
     plan.weights = plan.held_weights = parameter_count(model) * (wide ? 4 : 2);
     plan.batch_tokens = least;
@@ -333,7 +332,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
       const auto asked = needs.tokens > 0 ? std::min(needs.tokens, kMostTokens) : by_default;
       const auto wanted = std::max(least, asked);
       if (available == 0) return wanted;
-      return tokens_that_fit(model, options, wanted, available - plan.held_weights);
+      return max_batch_tokens(model, options, wanted, available - plan.held_weights);
     };
     plan.batch_tokens = most(kBatchTokens);
     if (plan.batch_tokens < least) {
@@ -342,7 +341,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
     }
     if (plan.batch_tokens < least) {
       const auto length = plan.batch_tokens / needs.documents;
-      bad_input(
+      reject(
           "device {}: {} document{} of {} tokens need{} {} of activations beside {} of weights "
           "(two layers at a time), and {} may be taken; {}",
           device_name(options.device), format_count(needs.documents),
@@ -357,7 +356,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
   return plan;
 }
 
-std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
+std::shared_future<Tokenizer> start_loading_tokenizer(const RunPlan& plan) {
   if (plan.tokenizer.valid()) return plan.tokenizer;
   return run_in_background([folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
 }
@@ -376,7 +375,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
     plan_external_engine(plan);
   } else {
     plan.backend = choose_backend(plan.config, compute);
-    plan_inputs(plan);
+    locate_inputs(plan);
     check_model_runs_on(plan.backend.device, plan.model);
   }
   check_chunk_fits_context(plan);

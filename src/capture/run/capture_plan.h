@@ -34,17 +34,17 @@ std::vector<LayerHead> read_layer_head_pairs(YamlSection& section, const std::st
 // Returns model.config_overrides as JSON; null if there are none.
 Json config_overrides(const ModelSource& model);
 
-// Returns the settings that determine the rows and bytes of a capture, one JSON object per section,
-// without batch size, folders and publishing destination.
+// Returns the settings that determine the rows and bytes of a capture, one JSON object per section.
+// Excludes the batch size, folders and the publishing destination.
 Json effective_config(const CaptureConfig& config);
 
 // Rule for packing consecutive examples into one batch.
-struct BatchPacking {
+struct BatchSizeLimits {
   std::int64_t examples = 1;  // minimum number of examples per batch
   std::int64_t tokens = 0;    // beyond the minimum, pack up to this many tokens; 0: do not pack
 
   // Whether a batch of `count` examples and `held` tokens can take an example of `length` tokens.
-  bool has_room_for(std::int64_t count, std::int64_t held, std::int64_t length) const {
+  bool can_add_example(std::int64_t count, std::int64_t held, std::int64_t length) const {
     constexpr std::int64_t kMostPacked = 1024;  // limit for very short or empty texts
     if (count < examples) return true;
     return tokens > 0 && count < kMostPacked && held + length <= tokens;
@@ -62,13 +62,13 @@ struct BatchRequirements {
   std::int64_t tokens = 0;      // wanted tokens per batch; 0 for the defaults above
 };
 
-// Plans memory from the model's configuration. Streams the weights if they do not fit next to the
-// activations. If the run still does not fit, throws a bad-input error that suggests a max_length.
+// Plans memory for the model. Streams the weights layer by layer if they and the activations do not
+// fit together. If the run still does not fit, a bad-input error suggests a max_length.
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchRequirements& needs, std::int64_t available);
 
 // Implementation of CapturePlan (qkscope/capture.h).
-struct RunPlan : WriterPlan {
+struct RunPlan : PartWriterPlan {
   CaptureConfig config;
   std::shared_ptr<ExternalEngine> engine;  // null: this library runs the model
   std::string model_folder;
@@ -78,7 +78,7 @@ struct RunPlan : WriterPlan {
   std::string dataset_path;                 // "" if the caller supplies the documents
   std::vector<BackendOptions> workers;      // one per device; the first equals `backend`
   MemoryPlan memory;                        // memory of one worker
-  BatchPacking packing;
+  BatchSizeLimits packing;
   ModelConfig model;
   HeadSelection selection;
 };
@@ -89,8 +89,8 @@ struct RunPlan : WriterPlan {
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {},
                       std::shared_ptr<ExternalEngine> engine = nullptr);
 
-// Returns the plan's tokenizer, or starts loading it. get() throws if loading fails.
-std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
+// Returns the plan's tokenizer as a future, loading it if needed. get() throws if loading fails.
+std::shared_future<Tokenizer> start_loading_tokenizer(const RunPlan& plan);
 
 // Number of (query, key) pairs in causal attention over `length` tokens. Window 0: full attention.
 double count_attended_pairs(std::int64_t length, std::int64_t window, std::int64_t chunk = 0);

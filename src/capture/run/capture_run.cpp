@@ -26,14 +26,14 @@ namespace {
 
 class CaptureRun {
  public:
-  CaptureRun(const RunPlan& plan, const CaptureOptions& options, SharedPassStatistics* companion)
+  CaptureRun(const RunPlan& plan, const CaptureOptions& options, SharedPassConsumer* companion)
       : plan_(plan), options_(options), companion_(companion) {}
 
   CaptureResult run() {
-    CapturePart part(plan_, make_part_run(plan_, options_, [&] {
-                       source_.emplace(plan_, options_.shard).wait_for_tokenizer();
-                     }));
-    if (part.is_open()) capture(part);
+    CaptureShardRun part(plan_, make_capture_shard_options(plan_, options_, [&] {
+                           source_.emplace(plan_, options_.shard).wait_for_tokenizer();
+                         }));
+    if (part.is_open()) capture_part(part);
     auto result = part.finish();
     result.load_seconds = result_.load_seconds;
     result.forward_seconds = result_.forward_seconds;
@@ -43,20 +43,19 @@ class CaptureRun {
   }
 
  private:
-  void capture(CapturePart& part) {
+  void capture_part(CaptureShardRun& part) {
     const auto& journal = part.journal();
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
-    const bool begins = journal.entries().empty();
-    // A new run checks ids for duplicates; a resumed run does not need to.
-    auto counting =
-        source.start_counting_examples(begins && source.has_dataset_ids(), shows_progress());
-    if (journal.examples() > 0)
-      log::info("continuing after {} examples", format_count(journal.examples()));
-    most_examples_ = shared_examples_ = journal.examples();
+    // A new run checks document ids for duplicates; a resumed run did so when it began.
+    auto counting = source.scan_examples_async(
+        journal.entries().empty() && source.has_dataset_ids(), shows_progress());
+    if (journal.example_count() > 0)
+      log::info("continuing after {} examples", format_count(journal.example_count()));
+    most_examples_ = shared_examples_ = journal.example_count();
     if (companion_ != nullptr) {
-      most_examples_ = std::max(most_examples_, companion_->examples());
-      shared_examples_ = std::min(shared_examples_, companion_->examples());
+      most_examples_ = std::max(most_examples_, companion_->example_count());
+      shared_examples_ = std::min(shared_examples_, companion_->example_count());
     }
     for_each_example({journal}, [&, left = shared_examples_](const ExampleRecord& example) mutable {
       if (left-- > 0) source.skip_stored_example(example);
@@ -66,9 +65,9 @@ class CaptureRun {
     std::unique_ptr<LoadedCheckpoint> model;
     if (!plan_.engine)
       model = std::make_unique<LoadedCheckpoint>(
-          load_model(plan_.model_folder, config_overrides(plan_.config.model)));
+          load_unprocessed_checkpoint(plan_.model_folder, config_overrides(plan_.config.model)));
     log_milestone("the model is mapped");
-    if (assembles_ahead()) part.start_background_assembly();
+    if (assembles_in_background()) part.start_background_assembly();
     auto& writer = part.writer();
     const auto begin = [&] {
       log_memory();
@@ -79,8 +78,8 @@ class CaptureRun {
     };
     bool all = false;
     ForwardPass pass;
-    if (concurrent_passes() == 1) {
-      pass = make_pass(model.get(), 0);
+    if (worker_count() == 1) {
+      pass = make_forward_pass(model.get(), 0);
       begin();
       if (companion_ != nullptr) companion_->begin_run(*pass.backend);
       all = add_batches(writer, [&] { return capture_next_batch(reader, pass, writer); });
@@ -90,11 +89,11 @@ class CaptureRun {
       all = capture_with_workers(reader, model.get(), writer);
     }
     log_milestone("the last batch is computed");
-    part.close(all && reader.at_end());
-    if (companion_ != nullptr) companion_->finish(all && reader.at_end());
-    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(concurrent_passes());
+    part.close_part(all && reader.at_end());
+    if (companion_ != nullptr) companion_->finish_run(all && reader.at_end());
+    result_.forward_seconds = writer.forward_seconds() / static_cast<double>(worker_count());
     result_.input_seconds = reader.seconds_waited();
-    // Free GPU memory on another thread during assembly, because it takes a while.
+    // Freeing GPU memory takes a while, so another thread does it while head files are assembled.
     unloading_ = run_in_background([model = std::move(model), pass = std::move(pass)]() mutable {
       pass = {};
       model.reset();
@@ -108,7 +107,7 @@ class CaptureRun {
   };
 
   // Creates the forward pass of a worker. `model` is null with an external engine.
-  ForwardPass make_pass(const LoadedCheckpoint* model, std::size_t worker) const {
+  ForwardPass make_forward_pass(const LoadedCheckpoint* model, std::size_t worker) const {
     if (const auto& external = plan_.engine)
       return {nullptr, [external](const Batch& batch, Observer& observer) {
                 external->run(batch, observer);
@@ -119,24 +118,24 @@ class CaptureRun {
             }};
   }
 
-  struct StoredBatch {
+  struct BatchCounts {
     std::size_t examples = 0;
     std::int64_t tokens = 0;
   };
 
-  std::optional<StoredBatch> capture_next_batch(BatchReader& reader, const ForwardPass& pass,
+  std::optional<BatchCounts> capture_next_batch(BatchReader& reader, const ForwardPass& pass,
                                                 CapturePartWriter& writer) {
     auto batch = reader.next();
     if (!batch) return {};
-    const StoredBatch added{batch->examples.size(), batch->tokens()};
+    const BatchCounts added{batch->examples.size(), batch->token_count()};
     if (companion_ == nullptr)
       writer.capture_and_store(*batch, pass.run);
     else
-      capture_with_companion(std::move(*batch), pass, writer);
+      capture_batch_with_statistics(std::move(*batch), pass, writer);
     return added;
   }
 
-  std::size_t concurrent_passes() const {
+  std::size_t worker_count() const {
     if (plan_.engine) return plan_.engine->model().concurrent_runs ? 2 : 1;
     return plan_.workers.size();
   }
@@ -144,29 +143,29 @@ class CaptureRun {
   // Runs forward passes concurrently on several devices; rows are written in batch order.
   bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint* model,
                             CapturePartWriter& writer) {
-    BatchWorkers<CapturedBatch> workers(reader, concurrent_passes(), [&](std::size_t worker) {
-      return [this, pass = make_pass(model, worker)](const PreparedBatch& batch) {
+    BatchWorkers<CapturedBatch> workers(reader, worker_count(), [&](std::size_t worker) {
+      return [this, pass = make_forward_pass(model, worker)](const ExampleBatch& batch) {
         return capture_to_memory(plan_, batch, pass.run);
       };
     });
-    return add_batches(writer, [&]() -> std::optional<StoredBatch> {
-      const auto done = workers.next();
+    return add_batches(writer, [&]() -> std::optional<BatchCounts> {
+      const auto done = workers.next_result();
       if (!done) return {};
-      writer.append(done->batch, done->result);
-      return StoredBatch{done->batch.examples.size(), done->batch.tokens()};
+      writer.append_batch(done->batch, done->result);
+      return BatchCounts{done->batch.examples.size(), done->batch.token_count()};
     });
   }
 
   // Calls `add_next` until there are no more texts (returns true) or the run is stopped (false).
   bool add_batches(CapturePartWriter& writer,
-                   const std::function<std::optional<StoredBatch>()>& add_next) {
+                   const std::function<std::optional<BatchCounts>()>& add_next) {
     Progress progress({.what = "capture",
                        .unit = "examples",
                        .total = total_,
-                       .before = writer.examples(),
+                       .before = writer.example_count(),
                        .quiet = options_.quiet});
     const auto start = Clock::now();
-    const auto tokens_before = writer.tokens();
+    const auto tokens_before = writer.token_count();
     while (!is_stop_requested()) {
       const auto batch_start = Clock::now();
       const auto added = add_next();
@@ -176,45 +175,46 @@ class CaptureRun {
       if (inference.debug_logging && batches_ % inference.debug_log_every_n_batches == 0)
         log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, added->examples,
                   added->tokens, seconds_since(batch_start));
-      const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
-      progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
-                                                     format_count(static_cast<std::uint64_t>(rate)),
-                                                     format_count(writer.rows())));
+      const auto rate = static_cast<std::uint64_t>(
+          static_cast<double>(writer.token_count() - tokens_before) / seconds_since(start));
+      progress.update(writer.example_count(),
+                      fmt::format("{} tokens/s, {} rows", format_count(rate),
+                                  format_count(writer.row_count())));
       if (options_.on_batch)
-        options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
+        options_.on_batch(
+            {writer.example_count(), total_, writer.row_count(), writer.token_count()});
     }
     return false;
   }
 
   // After a crash, the capture and its companion (statistics from the same passes) may have stored
-  // different numbers of examples. Examples that only one of them lacks are run for that one only.
-  void capture_with_companion(PreparedBatch batch, const ForwardPass& pass,
-                              CapturePartWriter& writer) {
+  // different numbers of examples. An example stored by only one of them is rerun for the other.
+  void capture_batch_with_statistics(ExampleBatch batch, const ForwardPass& pass,
+                                     CapturePartWriter& writer) {
     const auto lacking = most_examples_ - shared_examples_;
     if (lacking > 0 && std::ssize(batch.examples) > lacking) {
       auto& all = batch.examples;
       std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
                                  std::make_move_iterator(all.end()));
       all.resize(static_cast<std::size_t>(lacking));
-      capture_with_companion(prepare_batch(plan_, std::move(all)), pass, writer);
-      return capture_with_companion(prepare_batch(plan_, std::move(later)), pass, writer);
+      capture_batch_with_statistics(prepare_batch(plan_, std::move(all)), pass, writer);
+      return capture_batch_with_statistics(prepare_batch(plan_, std::move(later)), pass, writer);
     }
     shared_examples_ += std::ssize(batch.examples);
     if (lacking == 0) {
       most_examples_ = shared_examples_;
-      auto& statistics = companion_->statistics_for_batch(batch);
+      auto& statistics = companion_->begin_batch(batch);
       writer.capture_and_store(batch, [&](const Batch& rows, Observer& observer) {
         forward(*pass.backend, rows, observer, statistics);
       });
       companion_->add_observed_batch(batch);
-    } else if (writer.examples() < companion_->examples()) {
+    } else if (writer.example_count() < companion_->example_count()) {
       writer.capture_and_store(batch, pass.run);
     } else {
-      companion_->run_batch_alone(batch);
+      companion_->run_unshared_pass(batch);
     }
   }
 
-  // Logs a milestone and the elapsed time for --verbose.
   void log_milestone(std::string_view what) const {
     log::debug("{:.3f} s: {}", seconds_since(start_), what);
   }
@@ -231,8 +231,8 @@ class CaptureRun {
         format_bytes(memory.available));
   }
 
-  // The forward pass on the CPU uses all cores, so background assembly would slow it down.
-  bool assembles_ahead() const {
+  // Assembling files in the background would slow down CPU forward passes, which use all cores.
+  bool assembles_in_background() const {
     const bool idle_cores = plan_.backend.device.kind != Device::Kind::cpu;
     return options_.shard.count == 1 && plan_.config.output.assemble_ahead.value_or(idle_cores);
   }
@@ -241,7 +241,7 @@ class CaptureRun {
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
-  SharedPassStatistics* companion_;
+  SharedPassConsumer* companion_;
   Clock::time_point start_ = Clock::now();
   CaptureResult result_;  // holds the measured times only
   std::optional<ExampleSource> source_;
@@ -254,12 +254,12 @@ class CaptureRun {
 
 }  // namespace
 
-PartRun make_part_run(const RunPlan& plan, const CaptureOptions& options,
-                      std::function<void()> check_inputs) {
+ShardRunOptions make_capture_shard_options(const RunPlan& plan, const CaptureOptions& options,
+                                           std::function<void()> check_inputs) {
   return {.kind = kCaptureRun,
           .data_root = plan.config.output.data_root,
           .inputs = snapshot_inputs(plan),
-          .manifest = manifest_with_fingerprints(plan),
+          .manifest = make_fingerprinted_manifest(plan),
           .shard = options.shard,
           .overwrite = options.overwrite,
           .quiet = options.quiet,
@@ -267,15 +267,16 @@ PartRun make_part_run(const RunPlan& plan, const CaptureOptions& options,
 }
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
-                          SharedPassStatistics* companion) {
+                          SharedPassConsumer* companion) {
   return CaptureRun(plan, options, companion).run();
 }
 
 bool can_resume_capture(const RunPlan& plan) {
-  if (const auto address = parse_store_address(plan.config.output.data_root))
+  if (const auto address = parse_store_uri(plan.config.output.data_root))
     return StoredRun(*address, StoredRun::kCapture)
-        .can_be_resumed_by(manifest_with_fingerprints(plan));
-  return DataRoot(plan.config.output.data_root).can_be_resumed_by(manifest_with_fingerprints(plan));
+        .can_be_resumed_by(make_fingerprinted_manifest(plan));
+  return DataRoot(plan.config.output.data_root)
+      .can_be_resumed_by(make_fingerprinted_manifest(plan));
 }
 
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {

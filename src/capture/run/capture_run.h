@@ -12,29 +12,30 @@
 namespace qkscope {
 
 // Statistics over every token, computed in the forward passes of a capture. Capture and statistics
-// have separate journals; after a crash, examples that one journal lacks run again for it alone.
-class SharedPassStatistics {
+// have separate journals; after a crash, each computes only the examples missing from its journal.
+class SharedPassConsumer {
  public:
-  virtual ~SharedPassStatistics() = default;
+  virtual ~SharedPassConsumer() = default;
 
-  virtual std::int64_t examples() const = 0;     // number of examples stored for this shard
-  virtual void begin_run(Backend& backend) = 0;  // called once, before the first pass
-  // Returns the statistics that observe the pass of the batch; add_observed_batch() must follow.
-  virtual LayerStatistics& statistics_for_batch(const PreparedBatch& batch) = 0;
-  virtual void add_observed_batch(const PreparedBatch& batch) = 0;
+  virtual std::int64_t example_count() const = 0;  // number of examples stored for this shard
+  virtual void begin_run(Backend& backend) = 0;    // called once, before the first pass
+  // Returns the statistics that a batch's forward pass fills; add_observed_batch() must follow.
+  virtual LayerStatistics& begin_batch(const ExampleBatch& batch) = 0;
+  virtual void add_observed_batch(const ExampleBatch& batch) = 0;
   // Runs a batch only for the statistics, because the capture has already stored it.
-  virtual void run_batch_alone(const PreparedBatch& batch) = 0;
-  // Writes the accumulated statistics to disk; `all` is true after the last example.
-  virtual void finish(bool all) = 0;
+  virtual void run_unshared_pass(const ExampleBatch& batch) = 0;
+  // Writes the accumulated statistics to disk; `is_complete` is true after the last example.
+  virtual void finish_run(bool is_complete) = 0;
 };
 
 // Runs a capture. `companion`, if given, accumulates statistics in the same forward passes.
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
-                          SharedPassStatistics* companion = nullptr);
+                          SharedPassConsumer* companion = nullptr);
 
-// Describes the run of a capture for CapturePart. `check_inputs`: see PartRun.
-PartRun make_part_run(const RunPlan& plan, const CaptureOptions& options,
-                      std::function<void()> check_inputs);
+// Returns the options of a CaptureShardRun, with the manifest of the run. `check_inputs`: see
+// ShardRunOptions.
+ShardRunOptions make_capture_shard_options(const RunPlan& plan, const CaptureOptions& options,
+                                           std::function<void()> check_inputs);
 
 // Whether the plan's data root holds an unfinished capture that this run would resume.
 bool can_resume_capture(const RunPlan& plan);

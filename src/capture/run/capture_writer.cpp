@@ -1,4 +1,4 @@
-// Implements CaptureWriter of qkscope/experimental/engine.h, and the list of its documents.
+// Implements CaptureWriter (experimental/engine.h) and DocumentReceiver (example_source.h).
 #include <limits>
 #include <span>
 
@@ -16,21 +16,21 @@
 #include "qkscope/experimental/engine.h"
 
 namespace qkscope {
-DocumentList::DocumentList(const RunPlan& plan, const Journal* journal, const Shard& shard)
+DocumentReceiver::DocumentReceiver(const RunPlan& plan, const Journal* journal, const Shard& shard)
     : plan_(plan),
       journal_(journal),
       shard_(shard),
-      stored_(journal == nullptr ? std::numeric_limits<std::int64_t>::max() : journal->examples()) {
-}
+      stored_(journal == nullptr ? std::numeric_limits<std::int64_t>::max()
+                                 : journal->example_count()) {}
 
-Example DocumentList::next_example(const WriterDocument& document) const {
+Example DocumentReceiver::make_example(const WriterDocument& document) const {
   Example example;
   auto& record = example.record;
   record.row = passed_ * shard_.count + shard_.index;
-  const auto id = document.number        ? ExampleId::from(*document.number)
-                  : !document.id.empty() ? ExampleId::from_text(document.id)
-                                         : ExampleId::from(record.row);
-  record.key = example_key(id);
+  const auto id = document.number        ? ExampleId::from_number(*document.number)
+                  : !document.id.empty() ? ExampleId::from_string(document.id)
+                                         : ExampleId::from_number(record.row);
+  record.key = derive_example_key(id);
   record.source_id = id.text;
   record.tokens = static_cast<std::int32_t>(document.ids.size());
   record.text = checksum_of(
@@ -38,67 +38,67 @@ Example DocumentList::next_example(const WriterDocument& document) const {
   example.ids = document.ids;
   example.token_strings = document.token_strings;
   if (keys_.contains(record.key))
-    bad_input("document {}: the id {} was passed before; give each document an id of its own",
-              record.row, quote_text(record.source_id));
+    reject("document {}: the id {} was passed before; give each document an id of its own",
+           record.row, quote_text(record.source_id));
   const auto most = plan_.config.tokenizer.max_length;
   if (record.tokens > most)
-    bad_input(
-        "document {}: {} tokens, and tokenizer.max_length is {}; cut the document or raise it",
-        quote_text(record.source_id), record.tokens, most);
+    reject("document {}: {} tokens, and tokenizer.max_length is {}; cut the document or raise it",
+           quote_text(record.source_id), record.tokens, most);
   if (plan_.manifest.token_strings && document.token_strings.size() != document.ids.size())
-    bad_input("document {}: {} token strings for {} tokens; capture.capture_token_strings is set",
-              quote_text(record.source_id), document.token_strings.size(), record.tokens);
+    reject("document {}: {} token strings for {} tokens; capture.capture_token_strings is set",
+           quote_text(record.source_id), document.token_strings.size(), record.tokens);
   check_token_ids(plan_, example);
   return example;
 }
 
-std::optional<Example> DocumentList::next_to_store(const WriterDocument& document) {
-  auto example = next_example(document);
+std::optional<Example> DocumentReceiver::make_example_unless_stored(
+    const WriterDocument& document) {
+  auto example = make_example(document);
   if (passed_ >= stored_) return example;
   if (journal_ == nullptr) {
-    count_document(example);
+    mark_document_received(example);
     return std::nullopt;
   }
   if (next_record_ == segment_.size()) {
     const auto& entry = journal_->entries()[next_segment_++];
     const SegmentReader segment(journal_->segment_path(entry.segment),
                                 journal_->manifest().groups.size());
-    segment.check_index();
+    segment.verify_index();
     segment_ = segment.read_example_table();
     next_record_ = 0;
   }
   const auto& there = segment_[next_record_++];
   if (there.key != example.record.key || there.text != example.record.text)
-    bad_input(
+    reject(
         "document {}: an earlier writer stored {} at this place{}; pass the same documents in "
         "the same order, or start again with overwrite",
         example.record.row, quote_text(there.source_id),
         there.key == example.record.key ? " with other tokens" : "");
-  count_document(example);
+  mark_document_received(example);
   return std::nullopt;
 }
 
-void DocumentList::count_document(const Example& example) {
+void DocumentReceiver::mark_document_received(const Example& example) {
   keys_.insert(example.record.key);
   ++passed_;
 }
 
-void DocumentList::check_stored_documents_were_passed() const {
+void DocumentReceiver::check_received_all_stored_documents() const {
   if (passed_ < stored_)
-    bad_input("{} documents were passed and {} are stored; pass all documents again", passed_,
-              stored_);
+    reject("{} documents were passed and {} are stored; pass all documents again", passed_,
+           stored_);
 }
 
 struct CaptureWriter::State {
   State(const CapturePlan& made, const CaptureOptions& options)
       : plan(made),
-        part(plan.run_plan(), make_part_run(plan.run_plan(), options, [] {})),
-        list(plan.run_plan(), part.is_open() ? &part.journal() : nullptr, options.shard) {}
+        part(plan.run_plan(), make_capture_shard_options(plan.run_plan(), options, [] {})),
+        tracker(plan.run_plan(), part.is_open() ? &part.journal() : nullptr, options.shard) {}
 
   CapturePlan plan;
   Clock::time_point start = Clock::now();
-  CapturePart part;
-  DocumentList list;
+  CaptureShardRun part;
+  DocumentReceiver tracker;
 };
 
 CaptureWriter::CaptureWriter(const CapturePlan& plan, const CaptureOptions& options)
@@ -113,26 +113,27 @@ bool CaptureWriter::is_open() const {
 }
 
 std::int64_t CaptureWriter::stored() const {
-  return is_open() ? state_->list.documents_stored_before() : 0;
+  return is_open() ? state_->tracker.previously_stored_document_count() : 0;
 }
 
 std::int64_t CaptureWriter::documents() const {
-  return state_->list.documents_passed();
+  return state_->tracker.documents_received();
 }
 
 bool CaptureWriter::wants(const WriterDocument& document) {
-  return translate_exceptions([&] { return state_->list.next_to_store(document).has_value(); });
+  return translate_exceptions(
+      [&] { return state_->tracker.make_example_unless_stored(document).has_value(); });
 }
 
 void CaptureWriter::add(const WriterDocument& document, const RunPass& run) {
   translate_exceptions([&] {
-    const auto example = state_->list.next_to_store(document);
+    const auto example = state_->tracker.make_example_unless_stored(document);
     if (!example) return;
     const auto& plan = state_->plan.run_plan();
     const auto prepared = prepare_batch(plan.manifest, {*example});
     // Buffer the rows in memory, so that an engine failure leaves no partial document.
-    state_->part.writer().append(prepared, capture_to_memory(plan, prepared, run));
-    state_->list.count_document(*example);
+    state_->part.writer().append_batch(prepared, capture_to_memory(plan, prepared, run));
+    state_->tracker.mark_document_received(*example);
   });
 }
 
@@ -145,9 +146,9 @@ CaptureResult CaptureWriter::finish() {
     auto& part = state_->part;
     double forward_seconds = 0.0;
     if (part.is_open()) {
-      state_->list.check_stored_documents_were_passed();
+      state_->tracker.check_received_all_stored_documents();
       forward_seconds = part.writer().forward_seconds();
-      part.close(true);
+      part.close_part(true);
     }
     auto result = part.finish();
     result.forward_seconds = forward_seconds;

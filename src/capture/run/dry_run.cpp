@@ -13,8 +13,8 @@
 namespace qkscope {
 namespace {
 
-// Multiply-adds per row in the matrix products of attention (equals the number of weights).
-double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
+// Multiply-adds per row (token) in the weight matrices of attention: one for each weight.
+double count_attention_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto kv_heads = layer.shares_kv() ? 0 : model.n_kv_heads_of(layer);
   const auto heads = 2 * (model.n_heads + kv_heads) +  // q, o; k, v
                      (model.has_attention_gate() ? model.n_heads : 0);
@@ -29,7 +29,7 @@ double attention_weights(const ModelConfig& model, const LayerConfig& layer) {
 }
 
 // Multiply-adds per row in the matrix products of a mixer other than attention.
-double mixer_weights(const ModelConfig& model) {
+double count_mixer_weights(const ModelConfig& model) {
   const auto& mixer = model.mixer;
   const auto z = mixer.kind == Mixer::kimi_delta ? mixer.gate_rank() : mixer.value_width();
   const auto gates = mixer.kind == Mixer::short_convolution ? 2 * z
@@ -42,8 +42,8 @@ double mixer_weights(const ModelConfig& model) {
 // Multiply-adds per row in the matrix products of one layer; counts active experts only.
 double count_layer_weights(const ModelConfig& model, const LayerConfig& layer) {
   const auto d_model = to_double(model.d_model);
-  double attention = layer.has_attention() ? attention_weights(model, layer) : 0;
-  if (layer.has_state()) attention += mixer_weights(model);
+  double attention = layer.has_attention() ? count_attention_weights(model, layer) : 0;
+  if (layer.has_state()) attention += count_mixer_weights(model);
   if (!layer.mlp) return attention;
   const double matrices = model.gated_mlp() ? 3 : 2;
   const auto mlp =
@@ -90,7 +90,7 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
     const auto& plan = made.run_plan();
     DryRun dry;
     ExampleSource source(plan, shard);
-    if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
+    if (source.has_dataset_ids()) source.check_ids_and_count_documents();
     Example example;
     std::int64_t batch_examples = 0;
     std::int64_t batch_tokens = 0;
@@ -99,7 +99,7 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
     std::atomic<std::int64_t> rows = 0;     // summed over all heads
     std::atomic<std::int64_t> numbers = 0;  // 4-byte numbers in these rows
     while (source.next(example)) {
-      if (!plan.packing.has_room_for(batch_examples, batch_tokens, example.record.tokens))
+      if (!plan.packing.can_add_example(batch_examples, batch_tokens, example.record.tokens))
         batch_examples = batch_tokens = 0;
       ++batch_examples;
       batch_tokens += example.record.tokens;
@@ -121,9 +121,8 @@ DryRun dry_run(const CapturePlan& made, const Shard& shard) {
     }
     dry.rows = rows;
     dry.bytes = numbers * 4;
-    dry.dropped_chunks = source.dropped_chunks();
-    for (const auto& group : plan.manifest.groups)
-      dry.files += static_cast<std::int64_t>(group.heads.size());
+    dry.dropped_chunks = source.dropped_chunk_count();
+    for (const auto& group : plan.manifest.groups) dry.files += std::ssize(group.heads);
     dry.weight_bytes = plan.memory.held_weights;
     if (!plan.engine)  // an external engine has its own memory
       dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);

@@ -36,7 +36,7 @@ Files existing_files(const std::string& folder, const std::vector<std::string>& 
 }
 
 // Maps each path relative to `root` to the full path. If `root` is a file, the key is its name.
-Files files_below(const std::string& root, const std::vector<std::string>& paths) {
+Files files_by_relative_path(const std::string& root, const std::vector<std::string>& paths) {
   Files files;
   for (const auto& path : paths) {
     const auto name = fs::path(path).lexically_relative(root).string();
@@ -47,8 +47,8 @@ Files files_below(const std::string& root, const std::vector<std::string>& paths
 
 // Returns the tokenizer files: a GGUF file, or tokenizer.json and tokenizer_config.json.
 Files tokenizer_files(const std::string& folder_or_file) {
-  if (const auto gguf = find_tokenizer_gguf(folder_or_file); !gguf.empty())
-    return files_below(folder_or_file, {gguf});
+  if (const auto gguf = find_gguf_tokenizer(folder_or_file); !gguf.empty())
+    return files_by_relative_path(folder_or_file, {gguf});
   if (is_folder(folder_or_file))
     return existing_files(folder_or_file, {"tokenizer.json", "tokenizer_config.json"});
   const fs::path file = folder_or_file;
@@ -58,7 +58,7 @@ Files tokenizer_files(const std::string& folder_or_file) {
 
 Files dataset_files(const RunPlan& plan) {
   if (!path_exists(plan.dataset_path)) return {};
-  return files_below(plan.dataset_path, find_corpus_files(corpus_options(plan, {})));
+  return files_by_relative_path(plan.dataset_path, find_corpus_files(corpus_options(plan, {})));
 }
 
 using FilesByKind = std::map<std::string, Files>;
@@ -75,7 +75,7 @@ FilesByKind small_input_files(const RunPlan& plan) {
 FilesByKind all_input_files(const RunPlan& plan) {
   auto kinds = small_input_files(plan);
   if (!plan.engine)
-    kinds["weights"] = files_below(plan.model_folder, weight_files(plan.model_folder));
+    kinds["weights"] = files_by_relative_path(plan.model_folder, weight_files(plan.model_folder));
   kinds["dataset"] = dataset_files(plan);
   return kinds;
 }
@@ -83,7 +83,8 @@ FilesByKind all_input_files(const RunPlan& plan) {
 Json fingerprint_files(const FilesByKind& kinds) {
   Json inputs = Json::object();
   for (const auto& [kind, files] : kinds) {
-    const auto prints = parallel_map(project(files, &Files::value_type::second), file_fingerprint);
+    const auto prints =
+        parallel_map(to_vector(files, &Files::value_type::second), file_fingerprint);
     for (auto print = prints.begin(); const auto& [name, path] : files)
       inputs[kind][name] = *print++;
   }
@@ -110,7 +111,7 @@ ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
       engine_(plan.engine_tokenizes ? plan.engine : nullptr),
-      tokenizer_(engine_ ? std::shared_future<Tokenizer>() : load_tokenizer(plan)),
+      tokenizer_(engine_ ? std::shared_future<Tokenizer>() : start_loading_tokenizer(plan)),
       tokenizer_config_(plan.config.tokenizer),
       keep_strings_(plan.manifest.token_strings) {}
 
@@ -126,11 +127,11 @@ bool ExampleSource::next(Example& example) {
   while (!encoded_ || next_chunk_ == chunks_.size()) {
     if (encoded_ && !read_document()) {
       if (dropped_chunks_ > 0 && examples_ == 0 && options_.shard_count == 1)
-        bad_input("{}: none of the {} texts has {} tokens (tokenizer.chunk_min)", options_.path,
-                  dropped_chunks_, tokenizer_config_.chunk.min_length);
+        reject("{}: none of the {} texts has {} tokens (tokenizer.chunk_min)", options_.path,
+               dropped_chunks_, tokenizer_config_.chunk.min_length);
       return false;
     }
-    auto text = encode(document_);
+    auto text = encode_document(document_);
     chunks_ = std::move(text.chunks);
     dropped_chunks_ += text.dropped;
     encoded_ = true;
@@ -149,7 +150,7 @@ bool ExampleSource::next(Example& example) {
   return true;
 }
 
-TextChunks ExampleSource::encode(const Document& document) const {
+TextChunks ExampleSource::encode_document(const Document& document) const {
   const auto& chunk = tokenizer_config_.chunk;
   try {
     if (chunk.size > 0) return encode_chunks(tokenizer_.get(), document.text, chunk, {});
@@ -172,19 +173,19 @@ ExampleRecord ExampleSource::make_example_record() const {
                        .text = text_checksum_};
   if (tokenizer_config_.chunk.size == 0) return record;
   const auto number = options_.number_rows ? std::to_string(document_.row) : document_.source_id;
-  record.key = example_key(ExampleId::from_text(chunk_id(number, next_chunk_)));
+  record.key = derive_example_key(ExampleId::from_string(chunk_id(number, next_chunk_)));
   record.source_id = chunk_id(document_.source_id, next_chunk_);
   return record;
 }
 
 void ExampleSource::skip_stored_example(const ExampleRecord& stored) {
-  // Documents are not tokenized here: those without stored chunks are assumed to be too short.
+  // Does not tokenize: a text without stored chunks is assumed to be too short for a chunk.
   bool there = !encoded_ && document_.row == stored.row;
   while (!there && read_document())
     there = document_.row >= stored.row || tokenizer_config_.chunk.size == 0;
   const auto found = make_example_record();
   if (!there || found.row != stored.row || found.key != stored.key || found.text != stored.text)
-    bad_input(
+    reject(
         "{}: the dataset changed since this run began: row {} was example {}, now it is {}; "
         "start again with --overwrite",
         options_.path, stored.row, quote_text(stored.source_id),
@@ -195,7 +196,7 @@ void ExampleSource::skip_stored_example(const ExampleRecord& stored) {
   ++examples_;
 }
 
-std::int64_t ExampleSource::count_documents_with_unique_ids() const {
+std::int64_t ExampleSource::check_ids_and_count_documents() const {
   auto whole = options_;  // ids must be unique over all shards
   whole.shard_index = 0;
   whole.shard_count = 1;
@@ -217,7 +218,7 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
   const auto again = open_corpus(whole);  // second pass finds the ids of the two rows
   while (again->next(document) && document.row != second)
     if (document.row == first) first_id = document.source_id;
-  bad_input(
+  reject(
       "{}: rows {} and {} have {} in column {}: their rows could not be told apart; give each row "
       "an id of its own, or number them with --ids row",
       whole.path, first, second,
@@ -228,25 +229,25 @@ std::int64_t ExampleSource::count_documents_with_unique_ids() const {
       quote_text(whole.id_column.value_or("")));
 }
 
-std::future<std::int64_t> ExampleSource::start_counting_examples(bool checks_ids,
-                                                                 bool wanted) const {
-  return run_in_background([this, checks_ids, wanted]() -> std::int64_t {
+std::future<std::int64_t> ExampleSource::scan_examples_async(bool checks_ids, bool counts) const {
+  return run_in_background([this, checks_ids, counts]() -> std::int64_t {
     const bool in_chunks = tokenizer_config_.chunk.size > 0;
-    const auto documents = checks_ids ? count_documents_with_unique_ids() : 0;
+    const auto documents = checks_ids ? check_ids_and_count_documents() : 0;
     if (checks_ids && !in_chunks) return documents;
-    if (!wanted) return 0;
+    if (!counts) return 0;
     std::uintmax_t bytes = 0;
     for (const auto& file : corpus_->files()) bytes += std::filesystem::file_size(file);
     if (bytes > (in_chunks ? kTokenizedBytes : kCountedBytes)) return 0;
     const auto corpus = open_corpus(options_);
     Document document;
     std::int64_t count = 0;
-    while (corpus->next(document)) count += in_chunks ? std::ssize(encode(document).chunks) : 1;
+    while (corpus->next(document))
+      count += in_chunks ? std::ssize(encode_document(document).chunks) : 1;
     return count;
   });
 }
 
-Json fingerprint_small_inputs(const RunPlan& plan) {
+Json fingerprint_config_and_tokenizer(const RunPlan& plan) {
   return fingerprint_files(small_input_files(plan));
 }
 
@@ -257,7 +258,7 @@ FileSnapshot snapshot_inputs(const RunPlan& plan) {
   return snapshot;
 }
 
-Manifest manifest_with_fingerprints(const RunPlan& plan) {
+Manifest make_fingerprinted_manifest(const RunPlan& plan) {
   Manifest manifest = plan.manifest;
   manifest.identity[kInputs] = fingerprint_files(all_input_files(plan));
   return manifest;

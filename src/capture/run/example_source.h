@@ -1,4 +1,4 @@
-// Inputs of a run: documents that it reads or that the caller passes, and file fingerprints.
+// Inputs of a run: documents (from a dataset or the caller) and fingerprints of input files.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class ExampleSource {
   // Reads the next example, a text or a chunk of a text. Returns false after the last one.
   bool next(Example& example);
   // Number of chunks that next() dropped because they are too short.
-  std::int64_t dropped_chunks() const { return dropped_chunks_; }
+  std::int64_t dropped_chunk_count() const { return dropped_chunks_; }
 
   // Skips an example that an earlier process stored. A changed dataset is a bad-input error.
   void skip_stored_example(const ExampleRecord& stored);
@@ -42,17 +42,17 @@ class ExampleSource {
   // Whether ids come from a dataset column, which may contain duplicates.
   bool has_dataset_ids() const { return options_.id_column && !options_.number_rows; }
   // Returns the number of documents of this shard. Two rows with the same id are a bad-input error.
-  std::int64_t count_documents_with_unique_ids() const;
-  // Runs in the background: checks ids if `checks_ids`, counts examples if `wanted`. Returns 0 if
-  // the examples are not counted or the dataset is too large to count.
-  std::future<std::int64_t> start_counting_examples(bool checks_ids, bool wanted) const;
+  std::int64_t check_ids_and_count_documents() const;
+  // Starts a background task. If `checks_ids`, the task rejects duplicate ids. If `counts`, it
+  // counts the examples. Its result is 0 if it does not count or the dataset is too large.
+  std::future<std::int64_t> scan_examples_async(bool checks_ids, bool counts) const;
 
  private:
   // Reads the next document into document_. Returns false after the last one.
   bool read_document();
   // Tokenizes a document. Error messages name its dataset row.
-  TextChunks encode(const Document& document) const;
-  // Returns the record of the next chunk, or of the whole document, without tokens and truncated.
+  TextChunks encode_document(const Document& document) const;
+  // Returns the record of the next chunk or whole document; `tokens` and `truncated` stay unset.
   ExampleRecord make_example_record() const;
 
   CorpusOptions options_;
@@ -76,32 +76,31 @@ class ExampleSource {
 // Returns the current state of all input files, so that changes during the run can be detected.
 FileSnapshot snapshot_inputs(const RunPlan& plan);
 
-// Returns {"config": {file: fingerprint}, "tokenizer": ...}, without kinds that have no files.
-Json fingerprint_small_inputs(const RunPlan& plan);
+// Returns fingerprints of files: {"config": {file: fingerprint}, "tokenizer": {...}}.
+Json fingerprint_config_and_tokenizer(const RunPlan& plan);
 
 // Returns the manifest with fingerprints of all input files added to the identity of the run.
-Manifest manifest_with_fingerprints(const RunPlan& plan);
+Manifest make_fingerprinted_manifest(const RunPlan& plan);
 
-// ---- Documents that a caller passes to a CaptureWriter or StatsWriter one after another
-
-// Numbers documents, checks their ids, and compares them with those that earlier writers stored.
-class DocumentList {
+// Receives the documents that a caller passes to a CaptureWriter or StatsWriter: numbers documents,
+// checks document ids, and recognizes documents that earlier writers stored.
+class DocumentReceiver {
  public:
-  // Plan and journal must outlive this object. `journal` is null if the run is already finished.
-  DocumentList(const RunPlan& plan, const Journal* journal, const Shard& shard);
+  // The plan and the journal must outlive this object. `journal` is null for a finished run.
+  DocumentReceiver(const RunPlan& plan, const Journal* journal, const Shard& shard);
 
-  std::int64_t documents_stored_before() const { return stored_; }  // by earlier writers
-  std::int64_t documents_passed() const { return passed_; }
+  std::int64_t previously_stored_document_count() const { return stored_; }  // by earlier writers
+  std::int64_t documents_received() const { return passed_; }
 
-  // Returns the next document as an example; counts it and returns nullopt if an earlier writer
-  // stored it. Invalid ids or another document stored at this index are bad-input errors.
-  std::optional<Example> next_to_store(const WriterDocument& document);
-  void count_document(const Example& example);
+  // Returns the document as an example; if an earlier writer stored it, counts it and returns
+  // nullopt. Invalid ids or another document stored at this index are bad-input errors.
+  std::optional<Example> make_example_unless_stored(const WriterDocument& document);
+  void mark_document_received(const Example& example);
   // Throws a bad-input error if the caller passed fewer documents than earlier writers stored.
-  void check_stored_documents_were_passed() const;
+  void check_received_all_stored_documents() const;
 
  private:
-  Example next_example(const WriterDocument& document) const;
+  Example make_example(const WriterDocument& document) const;
 
   const RunPlan& plan_;
   const Journal* journal_;

@@ -31,8 +31,8 @@ constexpr std::array<const char*, 3> kNames<VectorKind> = {"q", "k", "v"};
 template <>
 constexpr std::array<const char*, 2> kNames<VectorStage> = {"pre", "post"};
 
-// Thrown for a name in JSON that no enumerator has.
-struct UnknownName {
+// Thrown if a name in JSON matches no enumerator.
+struct UnknownNameError {
   std::string name;
 };
 
@@ -46,8 +46,8 @@ requires(!kNames<T>.empty()) void to_json(Json& json, T value) {
 }
 template <typename T>
 requires(!kNames<T>.empty()) void from_json(const Json& json, T& value) {
-  const auto found = enumerator_from_name<T>(json.get<std::string>());
-  if (!found) throw UnknownName{json.get<std::string>()};
+  const auto found = enum_from_name<T>(json.get<std::string>());
+  if (!found) throw UnknownNameError{json.get<std::string>()};
   value = *found;
 }
 inline void to_json(Json& json, const LayerHead& head) {
@@ -65,7 +65,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatisticsSettings, kinds, stages, first, buc
 
 namespace {
 
-void write_state(const std::string& folder, const Statistics& s) {
+void write_state_file(const std::string& folder, const Statistics& s) {
   const Json state = {
       {"format", stats_layout::kFormatName},
       {"documents", s.lengths.size()},
@@ -80,15 +80,15 @@ void write_state(const std::string& folder, const Statistics& s) {
 }  // namespace
 
 template <typename T>
-std::optional<T> enumerator_from_name(std::string_view name) {
+std::optional<T> enum_from_name(std::string_view name) {
   const auto found = std::ranges::find(kNames<T>, name);
   if (found == kNames<T>.end()) return {};
   return static_cast<T>(found - kNames<T>.begin());
 }
-template std::optional<Scheme> enumerator_from_name(std::string_view name);
-template std::optional<Scale> enumerator_from_name(std::string_view name);
-template std::optional<VectorKind> enumerator_from_name(std::string_view name);
-template std::optional<VectorStage> enumerator_from_name(std::string_view name);
+template std::optional<Scheme> enum_from_name(std::string_view name);
+template std::optional<Scale> enum_from_name(std::string_view name);
+template std::optional<VectorKind> enum_from_name(std::string_view name);
+template std::optional<VectorStage> enum_from_name(std::string_view name);
 
 Json statistics_settings_to_json(const StatisticsSettings& settings) {
   Json json = settings;
@@ -128,37 +128,37 @@ StatisticsSettings statistics_settings_from_json(const Json& json, const std::st
     settings.all_keys_rows = json.value("all_keys_rows", 1.0);
     settings.seed = json.value("seed", std::int64_t{0});
     return settings;
-  } catch (const UnknownName& unknown) {
-    bad_input("{}: settings: {} is not known; the file is damaged or of a newer version", where,
-              quote_text(unknown.name));
+  } catch (const UnknownNameError& unknown) {
+    reject("{}: settings: {} is not known; the file is damaged or of a newer version", where,
+           quote_text(unknown.name));
   } catch (const Json::exception& error) {
-    bad_input("{}: settings of the statistics: {}; the file is damaged", where, error.what());
+    reject("{}: settings of the statistics: {}; the file is damaged", where, error.what());
   }
 }
 
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents) {
-  write_sums_file(folder + "/" + stats_layout::kSumsFile, statistics);
+  write_accumulated_sums(folder + "/" + stats_layout::kSumsFile, statistics);
   write_statistics_tables(folder, statistics, documents);
-  write_state(folder, statistics);
+  write_state_file(folder, statistics);
 }
 
 Statistics read_statistics(const std::string& folder) {
   return translate_exceptions([&] {
     const auto file = folder + "/" + stats_layout::kStateFile;
     if (!path_exists(file))
-      bad_input(
+      reject(
           "{}: there is no {}: no statistics, or such that are not finished; expected the "
           "folder of a finished `qkscope stats`",
           folder, stats_layout::kStateFile);
     const Json state = load_json(file);
     const auto files = state.is_object() ? parse_file_list(state, file) : std::nullopt;
-    if (!files) bad_input("{}: has no list of files; it is damaged", file);
+    if (!files) reject("{}: has no list of files; it is damaged", file);
     constexpr char kAdvice[] = "make the statistics again";
     check_file_sizes(folder, *files, kAdvice);
     if (const auto sums = files->find(stats_layout::kSumsFile); sums != files->end())
       check_file_content(folder, sums->first, sums->second, kAdvice);
-    Statistics statistics = read_sums_file(folder + "/" + stats_layout::kSumsFile);
+    Statistics statistics = read_accumulated_sums(folder + "/" + stats_layout::kSumsFile);
     statistics.retrieval = read_retrieval_trials(folder, statistics);
     return statistics;
   });

@@ -39,23 +39,23 @@ inline constexpr char kFormatName[] = "qkscope statistics 1";  // in kSumsFile a
 }  // namespace stats_layout
 
 // Writes all files except examples.parquet into an existing empty folder. Reads `documents` once;
-// it is empty if there are no attention statistics (groups B and C).
+// it is empty without attention statistics (group B: near keys, group C: all keys).
 void write_statistics(const std::string& folder, const Statistics& statistics,
                       DocumentSource& documents);
 
-// Write and read stats.safetensors without the other files of statistics.
-void write_sums_file(const std::string& path, const Statistics& statistics);
-Statistics read_sums_file(const std::string& path);
+// Write and read only stats.safetensors, the file that holds all accumulated sums.
+void write_accumulated_sums(const std::string& path, const Statistics& statistics);
+Statistics read_accumulated_sums(const std::string& path);
 
 // Convert settings to JSON and back, for files and for the identity of a run.
 Json statistics_settings_to_json(const StatisticsSettings& settings);
 // Throws a bad-input error for unknown names; `where` names the file in messages.
 StatisticsSettings statistics_settings_from_json(const Json& json, const std::string& where);
 
-// Parses the name of a kind (q, k or v), stage (pre or post), scheme (fp8 ...) or scale (channel
-// ...) as spelled in files and configurations. Returns nullopt for any other name.
+// Parses the name of a vector kind (q, k, v), vector stage (pre or post RoPE), quantization scheme
+// (fp8 ...) or quantization scale (channel ...). Returns nullopt for any other name.
 template <typename T>
-std::optional<T> enumerator_from_name(std::string_view name);
+std::optional<T> enum_from_name(std::string_view name);
 
 // ---- Tables ----
 
@@ -63,12 +63,12 @@ std::optional<T> enumerator_from_name(std::string_view name);
 void write_statistics_tables(const std::string& folder, const Statistics& statistics,
                              DocumentSource& documents);
 
-// attention.parquet: one row per head and bucket, plus one row per head with bucket null (total).
+// attention.parquet: a row per head and position bucket of the queries (null: all positions).
 Table attention_table(const Statistics& statistics);
-// distance.parquet: attention mass per distance band.
-Table distance_table(const Statistics& statistics);
+// distance.parquet: attention mass by distance from query to key, in power-of-two bands.
+Table attention_by_distance_table(const Statistics& statistics);
 
-// Reads the trials from retrieval.parquet, or none if the file does not exist.
+// Reads needle-in-a-haystack trials from retrieval.parquet; returns none if there is no such file.
 std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder,
                                                   const Statistics& statistics);
 
@@ -78,8 +78,8 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder,
 void write_document_tables(const std::string& folder, const Statistics& statistics,
                            DocumentSource& documents);
 
-// Reads the documents of a finished folder in order. Returns nullptr if it has no document tables.
-std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
+// Opens the per-document tables, to read documents in order. Returns nullptr without such tables.
+std::unique_ptr<DocumentSource> open_document_source(const std::string& folder,
                                                      const Statistics& statistics);
 
 // ---- Leading columns of tables that have a row per query head ----
@@ -88,8 +88,8 @@ std::unique_ptr<DocumentSource> open_document_tables(const std::string& folder,
 inline constexpr char kHeadColumns[] = "integer layer, integer head, integer k_head, text rope";
 
 // Returns the cells for the columns in kHeadColumns. `layer` is an index into Statistics::layers.
-inline std::vector<Table::Cell> head_column_cells(const Statistics& s, std::int64_t layer,
-                                                  std::int64_t head) {
+inline std::vector<Table::Cell> head_id_cells(const Statistics& s, std::int64_t layer,
+                                              std::int64_t head) {
   const bool rope = s.rotary[as_index(layer)] > 0;
   return {s.layers[as_index(layer)], head, head / (s.heads / s.key_heads),
           std::string(rope ? "rope" : "nope")};

@@ -57,14 +57,14 @@ void write_channel_table(const std::string& path, const Statistics& s) {
 // ---- attention.parquet and distance.parquet
 
 // Declares the columns of a statistic: mean over rows, standard deviation and standard error.
-void declare_statistic(Table& table, const std::string& name) {
+void add_summary_columns(Table& table, const std::string& name) {
   table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
 }
-void add_statistic(std::vector<Table::Cell>& cells, const ColumnSummary& value) {
+void add_summary(std::vector<Table::Cell>& cells, const ColumnSummary& value) {
   for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
 }
 
-// Returns the largest logit in a bucket, or in all buckets for bucket -1; NaN if there are no rows.
+// Returns the largest attention logit of the queries in a bucket (-1: all); NaN without queries.
 double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
                      std::int64_t bucket) {
   const auto* logits = a.max_logit.data() + (layer * a.heads + head) * a.buckets;
@@ -73,9 +73,9 @@ double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int6
   return std::isinf(largest) ? kNan : static_cast<double>(largest);
 }
 
-// Returns the mean over the keys in a bucket, or over all keys for bucket -1.
-double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, std::int64_t layer,
-                std::int64_t head, std::int64_t bucket) {
+// Returns the mean of a per-key quantity over the keys in a position bucket (-1: over all keys).
+double mean_over_keys(const AttentionStatistics& a, const std::vector<double>& sums,
+                      std::int64_t layer, std::int64_t head, std::int64_t bucket) {
   const auto* of_head = sums.data() + (layer * a.heads + head) * a.buckets;
   double sum = 0;
   for (std::int64_t b = 0; b < a.buckets; ++b)
@@ -85,27 +85,27 @@ double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, s
 }
 
 // Bucket -1 (all buckets) becomes null in the tables.
-Table::Cell bucket_or_null_cell(std::int64_t bucket) {
+Table::Cell bucket_cell(std::int64_t bucket) {
   return bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket);
 }
 
 void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, std::int64_t head,
                        std::int64_t bucket) {
   const AttentionStatistics& a = s.attention;
-  auto cells = head_column_cells(s, layer, head);
-  cells.push_back(bucket_or_null_cell(bucket));
+  auto cells = head_id_cells(s, layer, head);
+  cells.push_back(bucket_cell(bucket));
   cells.emplace_back(count_query_rows(a, bucket));
   for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_per_row_column(a.columns[c]))
-      add_statistic(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
+    if (is_per_query_column(a.columns[c]))
+      add_summary(cells, summarize_column(a, layer, head, bucket, static_cast<std::int64_t>(c)));
   cells.emplace_back(largest_logit(a, layer, head, bucket));
   if (!a.key_mass.empty())
     for (const auto* sums : {&a.key_mass, &a.key_observed})
-      cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
+      cells.emplace_back(mean_over_keys(a, *sums, layer, head, bucket));
   for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-    add_statistic(
-        cells, bucket < 0 ? summarize_document_column(a, layer, head, static_cast<std::int64_t>(c))
-                          : ColumnSummary{kNan, kNan, kNan});
+    add_summary(cells, bucket < 0
+                           ? summarize_document_values(a, layer, head, static_cast<std::int64_t>(c))
+                           : ColumnSummary{kNan, kNan, kNan});
   table.add(std::move(cells));
 }
 
@@ -136,10 +136,10 @@ Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   Table table = empty_table(fmt::format("{}, integer bucket, integer rows", kHeadColumns));
   for (const auto& name : a.columns)
-    if (is_per_row_column(name)) declare_statistic(table, name);
+    if (is_per_query_column(name)) add_summary_columns(table, name);
   table.column("max_logit_largest", Type::real);
   if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
-  for (const auto& name : a.document_columns) declare_statistic(table, name);
+  for (const auto& name : a.document_columns) add_summary_columns(table, name);
   for (std::int64_t layer = 0; layer < a.layers; ++layer)
     for (std::int64_t head = 0; head < a.heads; ++head)
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
@@ -147,7 +147,7 @@ Table attention_table(const Statistics& s) {
   return table;
 }
 
-Table distance_table(const Statistics& s) {
+Table attention_by_distance_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
   const AttentionColumnLayout layout = attention_column_layout(s.settings);
   Table table = empty_table(
@@ -159,9 +159,10 @@ Table distance_table(const Statistics& s) {
       for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
         for (std::int64_t width = 0; width < kDistances; ++width) {
           if (count_query_rows(a, bucket) == 0) continue;
-          const auto value = summarize_column(a, layer, head, bucket, layout.distance_mass(width));
-          auto cells = head_column_cells(s, layer, head);
-          cells.push_back(bucket_or_null_cell(bucket));
+          const auto value =
+              summarize_column(a, layer, head, bucket, layout.distance_band_column(width));
+          auto cells = head_id_cells(s, layer, head);
+          cells.push_back(bucket_cell(bucket));
           // A band holds the distances from query i to key j with std::bit_width(i - j) == width.
           const auto high = std::int64_t{1} << width;
           for (const auto number : {count_query_rows(a, bucket), width, high / 2, high})
@@ -181,7 +182,7 @@ void write_statistics_tables(const std::string& folder, const Statistics& s,
     write_document_tables(folder, s, documents);
   }
   if (s.settings.all_keys && !s.attention.empty())
-    distance_table(s).write_parquet(folder + "/" + stats_layout::kDistanceFile);
+    attention_by_distance_table(s).write_parquet(folder + "/" + stats_layout::kDistanceFile);
   if (!s.retrieval.empty())
     retrieval_table(s).write_parquet(folder + "/" + stats_layout::kRetrievalFile);
 }
@@ -191,14 +192,14 @@ std::vector<RetrievalTrial> read_retrieval_trials(const std::string& folder, con
   if (!path_exists(path)) return {};
   const auto heads = s.layers.size() * as_index(s.heads);
   const Table expected = empty_retrieval_table();
-  const Table table = read_parquet_table(path, project(expected.columns(), &Table::Column::name));
+  const Table table = read_parquet_table(path, to_vector(expected.columns(), &Table::Column::name));
   const auto& columns = table.columns();
   for (std::size_t i = 0; i < columns.size(); ++i)
     if (columns[i].type != expected.columns()[i].type)
-      bad_input("{}: column '{}' is of another type; make the statistics again", path,
-                columns[i].name);
+      reject("{}: column '{}' is of another type; make the statistics again", path,
+             columns[i].name);
   if (heads == 0 || as_index(table.rows()) % heads != 0)
-    bad_input("{}: has {} rows; expected {} for each trial", path, table.rows(), heads);
+    reject("{}: has {} rows; expected {} for each trial", path, table.rows(), heads);
   std::vector<RetrievalTrial> trials;
   for (std::size_t row = 0; row < as_index(table.rows()); row += heads) {
     const auto scores = columns[9].reals.begin() + static_cast<std::ptrdiff_t>(row);

@@ -22,7 +22,7 @@
 namespace qkscope {
 namespace {
 
-// ---- File layout: the lists of tensors and metadata that writer and reader share ----
+// ---- File layout: lists of tensors and metadata, shared by the writer and the reader ----
 
 using MomentKey = std::pair<VectorKind, VectorStage>;
 
@@ -37,11 +37,12 @@ auto& row_set_moments(Layer& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
 
-// Visits the moment tensors of one kind and stage in file order. Calls rows(name, set) for the row
-// count of each set and visit(name, shape, values) for each tensor; values(layer) is the slice of a
-// layer.
+// Visits the moment tensors of one vector kind (q, k, v) and stage (pre or post RoPE) in file
+// order. Calls rows(name, set) for the row count of each set and visit(name, shape, values) for
+// each tensor; values(layer) is the slice of a layer.
 template <typename Layers, typename Rows, typename Visit>
-void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const Visit& visit) {
+void visit_moment_tensors(Layers& layers, const MomentKey& key, const Rows& rows,
+                          const Visit& visit) {
   const auto count = std::ssize(layers);
   for (const auto set : kSets) {
     const auto prefix = fmt::format("{}{}.", tensor_name_prefix(key), set_name(set));
@@ -83,7 +84,7 @@ void visit_moments(Layers& layers, const MomentKey& key, const Rows& rows, const
 
 // Visits the attention tensors in file order; the last two exist only if `key_sums` is true.
 template <typename Attention, typename Visit>
-void visit_attention(Attention& a, bool key_sums, const Visit& visit) {
+void visit_attention_tensors(Attention& a, bool key_sums, const Visit& visit) {
   const auto columns = static_cast<std::int64_t>(a.columns.size());
   const auto values = static_cast<std::int64_t>(a.document_columns.size());
   visit("rows", Shape{a.buckets}, a.rows);
@@ -109,7 +110,7 @@ constexpr char kFirst[] = "first";      // repeats a setting for other programs
 constexpr char kBuckets[] = "buckets";  // repeats a setting for other programs
 
 template <typename S, typename Visit>
-void visit_metadata(S& s, const Visit& visit) {
+void visit_metadata_fields(S& s, const Visit& visit) {
   visit("model_layers", s.layers);
   visit("rope", s.ropes);
   visit("rotary_dims", s.rotary);
@@ -151,17 +152,18 @@ class TensorList {
   }
 
  private:
-  std::vector<TensorDeclaration> places_;
+  std::vector<OutputTensorSpec> places_;
   std::vector<Write> writes_;
 };
 
-void add_moments(TensorList& list, const MomentKey& key, const std::vector<LayerMoments>& layers) {
+void add_moment_tensors(TensorList& list, const MomentKey& key,
+                        const std::vector<LayerMoments>& layers) {
   if (layers.empty()) return;
   const auto add_rows = [&](const std::string& name, RowSet set) {
     list.add(name, Shape{1},
              std::vector<std::int64_t>{row_set_moments(layers.front(), set).positions.n});
   };
-  visit_moments(
+  visit_moment_tensors(
       layers, key, add_rows, [&](const std::string& name, const Shape& shape, const auto& values) {
         using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
         list.add(name, DTypeOf<T>::value, shape, [&layers, values](SafetensorsWriter& file) {
@@ -170,12 +172,12 @@ void add_moments(TensorList& list, const MomentKey& key, const std::vector<Layer
       });
 }
 
-void add_positions(TensorList& list, const std::string& name,
-                   std::span<const PositionSums> positions) {
+void add_position_tensors(TensorList& list, const std::string& name,
+                          std::span<const PositionSums> positions) {
   const Shape shape{std::ssize(positions)};
-  list.add("positions." + name + ".n", shape, project(positions, &PositionSums::n));
+  list.add("positions." + name + ".n", shape, to_vector(positions, &PositionSums::n));
   const auto add_field = [&](const char* field, double PositionSums::*value) {
-    list.add(fmt::format("positions.{}.{}", name, field), shape, project(positions, value));
+    list.add(fmt::format("positions.{}.{}", name, field), shape, to_vector(positions, value));
   };
   add_field("t.mean", &PositionSums::t_mean);
   add_field("t.m2", &PositionSums::t_m2);
@@ -184,14 +186,14 @@ void add_positions(TensorList& list, const std::string& name,
   add_field("tu.m2", &PositionSums::tu_m2);
 }
 
-Metadata file_metadata(const Statistics& s) {
+Metadata sums_file_metadata(const Statistics& s) {
   Metadata metadata = s.metadata;
   metadata[kFormat] = stats_layout::kFormatName;
   metadata[kRopeStyle] = s.interleaved ? "interleaved" : "half";
   metadata[kSettings] = statistics_settings_to_json(s.settings).dump();
   metadata[kFirst] = std::to_string(s.settings.first);
   metadata[kBuckets] = std::to_string(s.settings.buckets);
-  visit_metadata(s, [&](const char* name, const auto& value) {
+  visit_metadata_fields(s, [&](const char* name, const auto& value) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>)
       metadata[name] = value;
     else
@@ -202,9 +204,9 @@ Metadata file_metadata(const Statistics& s) {
 
 // ---- Reading ----
 
-class SumsReader {
+class SumsFileReader {
  public:
-  explicit SumsReader(const std::string& path) : path_(path), file_(path) {}
+  explicit SumsFileReader(const std::string& path) : path_(path), file_(path) {}
 
   Statistics read() {
     Statistics s;
@@ -226,8 +228,7 @@ class SumsReader {
   std::int64_t tensor_length(const std::string& name) const {
     const auto tensor = file_.tensor(name);
     if (tensor.rank() != 1)
-      bad_input("{}: tensor {} has {} dimensions; expected 1", path_, quote_text(name),
-                tensor.rank());
+      reject("{}: tensor {} has {} dimensions; expected 1", path_, quote_text(name), tensor.rank());
     return tensor.dim(0);
   }
 
@@ -235,9 +236,9 @@ class SumsReader {
   const T* tensor_data(const std::string& name, const Shape& shape) const {
     const auto tensor = file_.tensor(name);
     if (tensor.dtype() != DTypeOf<T>::value || !(tensor.shape() == shape))
-      bad_input("{}: tensor {} is {} {}; expected {} {}", path_, quote_text(name),
-                dtype_name(tensor.dtype()), tensor.shape().to_string(),
-                dtype_name(DTypeOf<T>::value), shape.to_string());
+      reject("{}: tensor {} is {} {}; expected {} {}", path_, quote_text(name),
+             dtype_name(tensor.dtype()), tensor.shape().to_string(), dtype_name(DTypeOf<T>::value),
+             shape.to_string());
     return tensor.data<T>();
   }
   template <typename T>
@@ -249,37 +250,37 @@ class SumsReader {
   const std::string& metadata_text(const char* name) const {
     const auto found = file_.header().metadata.find(name);
     if (found == file_.header().metadata.end())
-      bad_input("{}: its metadata has no {}; expected a file of `qkscope stats`", path_,
-                quote_text(name));
+      reject("{}: its metadata has no {}; expected a file of `qkscope stats`", path_,
+             quote_text(name));
     return found->second;
   }
-  void read_field(const char* name, std::string& value) const { value = metadata_text(name); }
+  void read_metadata_field(const char* name, std::string& out) const { out = metadata_text(name); }
 
-  void read_field(const char* name, std::int64_t& value) const {
+  void read_metadata_field(const char* name, std::int64_t& value) const {
     value = parse_integer(metadata_text(name), path_ + ": " + name);
     if (value < 0 || value > std::int64_t{1} << 40)
-      bad_input("{}: {} is {}; expected a size", path_, name, value);
+      reject("{}: {} is {}; expected a size", path_, name, value);
   }
 
   template <typename T>
-  void read_field(const char* name, std::vector<T>& value) const try {
+  void read_metadata_field(const char* name, std::vector<T>& value) const try {
     value = parse_json(metadata_text(name), path_ + " (" + name + ")").get<std::vector<T>>();
   } catch (const Json::exception&) {
-    bad_input("{}: {} in its metadata is not a list as expected; the file is damaged", path_, name);
+    reject("{}: {} in its metadata is not a list as expected; the file is damaged", path_, name);
   }
 
   void read_metadata(Statistics& s) const {
     if (metadata_text(kFormat) != stats_layout::kFormatName)
-      bad_input("{}: its format is {}; expected {}", path_, quote_text(metadata_text(kFormat)),
-                quote_text(stats_layout::kFormatName));
+      reject("{}: its format is {}; expected {}", path_, quote_text(metadata_text(kFormat)),
+             quote_text(stats_layout::kFormatName));
     s.metadata = file_.header().metadata;
-    visit_metadata(s, [&](const char* name, auto& value) {
-      read_field(name, value);
+    visit_metadata_fields(s, [&](const char* name, auto& value) {
+      read_metadata_field(name, value);
       s.metadata.erase(name);
     });
     for (const auto size : {s.ropes.size(), s.rotary.size(), s.windows.size()})
       if (size != s.layers.size())
-        bad_input(
+        reject(
             "{}: its metadata tells of {} layers in one place and {} in another; the file is "
             "damaged",
             path_, s.layers.size(), size);
@@ -287,18 +288,17 @@ class SumsReader {
     s.settings = statistics_settings_from_json(
         parse_json(metadata_text(kSettings), path_ + " (" + kSettings + ")"), path_);
     if (s.key_heads < 1 || s.heads % s.key_heads != 0 || s.dim < 1 || s.settings.bucket_size < 1)
-      bad_input(
-          "{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is damaged",
-          path_, s.heads, s.key_heads, s.dim, s.settings.bucket_size);
+      reject("{}: {} query heads, {} key heads, {} dimensions, buckets of {}; the file is damaged",
+             path_, s.heads, s.key_heads, s.dim, s.settings.bucket_size);
     for (const char* own : {kFormat, kRopeStyle, kSettings, kFirst, kBuckets})
       s.metadata.erase(own);
   }
 
-  // Computes position sums from the document lengths and checks that they match the file.
+  // Computes position sums from the document lengths; checks row counts in the file against them.
   void read_positions(Statistics& s) const {
     for (const auto length : s.lengths)
       if (length < 0 || length > s.max_length)
-        bad_input("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
+        reject("{}: a document has {} tokens; expected at most {}", path_, length, s.max_length);
     update_position_sums(s);
     for (const auto set : kSets)
       check_row_count(s, set, fmt::format("positions.{}.n", set_name(set)));
@@ -307,8 +307,8 @@ class SumsReader {
     const auto found = *tensor_data<std::int64_t>(name, Shape{1});
     const auto expected = s.positions[static_cast<std::size_t>(set)].n;
     if (found != expected)
-      bad_input("{}: {} is {}, but its documents have {} such tokens; the file is damaged", path_,
-                name, found, expected);
+      reject("{}: {} is {}, but its documents have {} such tokens; the file is damaged", path_,
+             name, found, expected);
   }
 
   void read_moments(Statistics& s, const MomentKey& key) const {
@@ -320,26 +320,26 @@ class SumsReader {
     std::vector<LayerMoments> layers;
     for (const auto layer : s.moment_layers) {
       if (std::ranges::find(s.layers, layer) == s.layers.end())
-        bad_input("{}: layer {} has moments, but is none of the model's; the file is damaged",
-                  path_, layer);
+        reject("{}: layer {} has moments, but is none of the model's; the file is damaged", path_,
+               layer);
       layers.push_back(
-          empty_layer_moments({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim, pairs,
-                               s.settings.buckets, has_tensor(prefix + "bucket.cov")}));
+          make_layer_moments({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim, pairs,
+                              s.settings.buckets, has_tensor(prefix + "bucket.cov")}));
       for (const auto set : kSets)
         row_set_moments(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
     if (layers.empty()) return;
     const auto check = [&](const std::string& name, RowSet set) { check_row_count(s, set, name); };
-    visit_moments(layers, key, check,
-                  [&](const std::string& name, const Shape& shape, const auto& values) {
-                    using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
-                    const T* from = tensor_data<T>(name, shape);
-                    const auto size = shape.count() / std::ssize(layers);
-                    for (auto& layer : layers) {
-                      values(layer).assign(from, from + size);
-                      from += size;
-                    }
-                  });
+    visit_moment_tensors(
+        layers, key, check, [&](const std::string& name, const Shape& shape, const auto& values) {
+          using T = typename std::decay_t<decltype(values(layers.front()))>::value_type;
+          const T* from = tensor_data<T>(name, shape);
+          const auto size = shape.count() / std::ssize(layers);
+          for (auto& layer : layers) {
+            values(layer).assign(from, from + size);
+            from += size;
+          }
+        });
     for (auto& layer : layers)
       for (std::size_t b = 0; b < layer.buckets.n.size(); ++b)
         layer.buckets.n[b] = s.bucket_positions[b].n;
@@ -348,10 +348,10 @@ class SumsReader {
 
   void read_attention(Statistics& s) const {
     AttentionStatistics& a = s.attention;
-    auto names = column_names(s.settings);
+    auto names = attention_column_names(s.settings);
     if (a.columns.size() + 1 == names.size()) names.pop_back();  // older files lack sink_above_half
     if (a.columns != names)
-      bad_input(
+      reject(
           "{}: its columns of attention are not those of its settings; the file is of "
           "another version: make the statistics again",
           path_);
@@ -363,7 +363,7 @@ class SumsReader {
       using T = typename std::decay_t<decltype(values)>::value_type;
       values = read_tensor_values<T>(fmt::format("attention.{}", name), shape);
     };
-    visit_attention(a, has_key_sums(s.settings), visit);
+    visit_attention_tensors(a, has_key_sums(s.settings), visit);
   }
 
   std::string path_;
@@ -372,24 +372,25 @@ class SumsReader {
 
 }  // namespace
 
-void write_sums_file(const std::string& path, const Statistics& s) {
+void write_accumulated_sums(const std::string& path, const Statistics& s) {
   TensorList list;
   list.add("layers", Shape{std::ssize(s.moment_layers)}, std::span(s.moment_layers));
   list.add("documents", Shape{std::ssize(s.lengths)}, std::span(s.lengths));
   for (const auto set : kSets)
-    add_positions(list, std::string(set_name(set)),
-                  std::span(s.positions).subspan(static_cast<std::size_t>(set), 1));
-  add_positions(list, "bucket", s.bucket_positions);
-  for (const auto& [key, layers] : s.moments) add_moments(list, key, layers);
+    add_position_tensors(list, std::string(set_name(set)),
+                         std::span(s.positions).subspan(static_cast<std::size_t>(set), 1));
+  add_position_tensors(list, "bucket", s.bucket_positions);
+  for (const auto& [key, layers] : s.moments) add_moment_tensors(list, key, layers);
   const auto visit = [&](const char* name, const Shape& shape, const auto& values) {
     list.add(fmt::format("attention.{}", name), shape, std::span(values));
   };
-  if (!s.attention.empty()) visit_attention(s.attention, !s.attention.key_mass.empty(), visit);
-  list.write(path, file_metadata(s));
+  if (!s.attention.empty())
+    visit_attention_tensors(s.attention, !s.attention.key_mass.empty(), visit);
+  list.write(path, sums_file_metadata(s));
 }
 
-Statistics read_sums_file(const std::string& path) {
-  return SumsReader(path).read();
+Statistics read_accumulated_sums(const std::string& path) {
+  return SumsFileReader(path).read();
 }
 
 }  // namespace qkscope

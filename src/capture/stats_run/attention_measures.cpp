@@ -20,7 +20,7 @@ std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t c
   return rows;
 }
 
-std::vector<double> key_counts_and_top_mass(std::span<const float> pattern) {
+std::vector<double> measure_row_concentration(std::span<const float> pattern) {
   std::vector<float> p(pattern.begin(), pattern.end());
   std::ranges::sort(p, std::greater<>());
   std::vector<double> held(p.size());  // cumulative mass of the largest keys
@@ -48,12 +48,12 @@ std::vector<std::vector<double>> measure_attention_concentration(Backend& backen
     for (auto i = begin; i < std::min(begin + at_once, std::ssize(positions)); ++i)
       rows.push_back(sequence.begin + positions[as_index(i)]);
     Tensor pattern({heads, std::ssize(rows), longest});
-    backend.score_rows({.rows = rows, .scores = {}, .pattern = pattern});
+    backend.compute_row_scores({.rows = rows, .scores = {}, .pattern = pattern});
     parallel_for(heads, [&](std::int64_t head) {
       for (std::int64_t r = 0; r < std::ssize(rows); ++r) {
         const float* p = pattern.data<float>() + (head * std::ssize(rows) + r) * longest;
         const auto values =
-            key_counts_and_top_mass({p, as_index(rows[as_index(r)] - sequence.begin + 1)});
+            measure_row_concentration({p, as_index(rows[as_index(r)] - sequence.begin + 1)});
         auto& mean = means[as_index(head)];
         for (std::size_t v = 0; v < values.size(); ++v)
           mean[v] += values[v] / static_cast<double>(positions.size());
@@ -63,28 +63,29 @@ std::vector<std::vector<double>> measure_attention_concentration(Backend& backen
   return means;
 }
 
-MeanQkArea::MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length)
+DuoAttentionScorer::DuoAttentionScorer(const ModelConfig& model, std::int64_t layer,
+                                       std::int64_t max_length)
     : scale_(model.score_scale(layer)), interleaved_(model.rope_interleaved) {
   const auto* rope = model.rope(layer);
   if (rope == nullptr) return;
   rotary_ = rope->dim;
   begin_ = rope->begin;
   const auto frequencies = rope_frequencies(*rope, max_length);
-  const double factor = static_cast<double>(frequencies.attention_factor) *
-                        static_cast<double>(frequencies.attention_factor);  // of q and of k
+  const auto factor = static_cast<double>(frequencies.attention_factor);  // of q and of k
   for (std::int64_t distance = 0; distance < kPositions; ++distance)
     for (const auto inverse : frequencies.inverse) {
       const double angle =
           static_cast<double>(rope->reversed ? -inverse : inverse) * static_cast<double>(distance);
-      cos_.push_back(factor * std::cos(angle));
-      sin_.push_back(factor * std::sin(angle));
+      cos_.push_back(factor * factor * std::cos(angle));
+      sin_.push_back(factor * factor * std::sin(angle));
     }
 }
 
-double MeanQkArea::compute(std::span<const double> query, std::span<const double> key) const {
+double DuoAttentionScorer::compute(std::span<const double> query,
+                                   std::span<const double> key) const {
   const auto half = as_index(rotary_ / 2);
-  // The dot product of q rotated by position m and k rotated by n is
-  // along * cos(m - n) + across * sin(m - n) per rotary pair.
+  // RoPE: a rotary pair of frequency w adds along * cos(w d) + across * sin(w d) to q.k at distance
+  // d, where along is the dot product and across the cross product of its query and key parts.
   std::vector<double> along(half);
   std::vector<double> across(half);
   for (std::size_t i = 0; i < half; ++i) {

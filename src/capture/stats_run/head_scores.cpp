@@ -37,21 +37,21 @@ constexpr const char* kAllColumns[] = {"entropy", "entropy_relative", "perplexit
                                        "distance_mean"};
 
 void check_texts_to_score(const Texts& texts) {
-  if (texts.empty()) bad_input("scores of heads: there is no text");
+  if (texts.empty()) reject("scores of heads: there is no text");
   for (std::size_t i = 0; i < texts.size(); ++i)
-    if (texts[i].empty()) bad_input("scores of heads: text {} has no tokens", i);
+    if (texts[i].empty()) reject("scores of heads: text {} has no tokens", i);
 }
 
 // Attention sums over a text are finite for every head unless an activation is NaN or infinite.
 void check_attention_finite(double sum, std::int64_t layer, std::int64_t head) {
   if (!std::isfinite(sum))
-    bad_input(
+    reject(
         "scores of heads: the attention of layer {}, head {} holds NaN or infinity: the weights or "
         "the activations are damaged or overflow",
         layer, head);
 }
 
-StatisticsSettings settings_of_score_run(const Texts& texts, const HeadScoreOptions& options) {
+StatisticsSettings score_run_settings(const Texts& texts, const HeadScoreOptions& options) {
   StatisticsSettings settings;
   settings.near_keys = true;
   settings.all_keys = options.all_keys;
@@ -62,25 +62,25 @@ StatisticsSettings settings_of_score_run(const Texts& texts, const HeadScoreOpti
 }
 
 // A model whose heads are scored: native, or run by an external engine.
-struct ScoredModel {
+struct ModelToScore {
   const ModelConfig& config;
   std::string name;
   std::function<bool(std::int64_t layer)> has_rope;
   std::function<void(const Batch& batch, LayerStatistics& statistics)> run;
 };
 
-// A table column: a sum of HeadSums, divided by the number of texts or of query rows.
-struct HeadColumn {
+// A column of the head table: a sum in HeadAttentionSums, divided by the number of texts or rows.
+struct HeadScoreColumn {
   std::string name;
-  std::size_t index;  // index in document_column_names() or column_names()
+  std::size_t index;  // index in document_column_names() or attention_column_names()
   bool over_texts;
 };
 
-// Attention statistics (groups B and C) of every head, summed over a few texts.
-class HeadSums : public LayerStatistics {
+// Attention statistics of every head (near keys and all keys), summed over a few texts.
+class HeadAttentionSums : public LayerStatistics {
  public:
-  // `settings` must have one bucket that covers the longest text.
-  HeadSums(const ModelConfig& model, const StatisticsSettings& settings)
+  // `settings` must have a single position bucket, which covers the longest text.
+  HeadAttentionSums(const ModelConfig& model, const StatisticsSettings& settings)
       : heads_(as_index(model.n_heads)),
         values_(document_column_names(settings).size()),
         request_{.layout = attention_column_layout(settings),
@@ -89,38 +89,38 @@ class HeadSums : public LayerStatistics {
                  .replacements = {},
                  .kept = {}} {
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
-      layers_.push_back(std::make_unique<Layer>(*this));
+      layers_.push_back(std::make_unique<LayerSums>(*this));
   }
 
-  void add_texts(const ScoredModel& model, std::span<const std::vector<std::int32_t>> texts) {
+  void add_texts(const ModelToScore& model, std::span<const std::vector<std::int32_t>> texts) {
     Batch batch;
     pairs_.clear();
     for (const auto& text : texts) {
       batch.add(text);
-      pairs_.push_back(count_token_pattern_pairs(text));
+      pairs_.push_back(count_token_patterns(text));
     }
     model.run(batch, *this);
   }
 
   // Whether the layer has run; false for layers that text-only input does not use.
   bool has_layer(std::int64_t layer) const { return !layers_[as_index(layer)]->sums.empty(); }
-  double sum(std::int64_t layer, std::int64_t head, const HeadColumn& column) const {
+  double sum(std::int64_t layer, std::int64_t head, const HeadScoreColumn& column) const {
     const auto& of_layer = *layers_[as_index(layer)];
     const auto& sums = column.over_texts ? of_layer.values : of_layer.sums;
     return sums[as_index(head) * (sums.size() / heads_) + column.index];
   }
 
-  bool wants_attention() const override { return true; }
-  void before_rotation(Backend&, std::int64_t) override {}
-  void after_rotation(Backend&, std::int64_t) override {}
-  void after_attention(Backend& backend, std::int64_t layer) override {
+  bool accumulates_attention() const override { return true; }
+  void collect_before_rotation(Backend&, std::int64_t) override {}
+  void collect_after_rotation(Backend&, std::int64_t) override {}
+  void collect_after_attention(Backend& backend, std::int64_t layer) override {
     backend.add_attention_statistics(request_, *layers_[as_index(layer)]);
   }
 
  private:
   // A GPU delivers the sums of a layer while later layers run, so each layer has its own consumer.
-  struct Layer : AttentionConsumer {
-    explicit Layer(const HeadSums& owner) : all(owner) {}
+  struct LayerSums : AttentionConsumer {
+    explicit LayerSums(const HeadAttentionSums& owner) : all(owner) {}
 
     void add(LayerAttentionSums part) override {
       const auto columns = as_index(part.columns);
@@ -138,7 +138,7 @@ class HeadSums : public LayerStatistics {
         }
     }
 
-    const HeadSums& all;
+    const HeadAttentionSums& all;
     std::vector<double> sums;    // (heads, columns); empty until the layer has run
     std::vector<double> values;  // (heads, document columns)
   };
@@ -146,13 +146,13 @@ class HeadSums : public LayerStatistics {
   std::size_t heads_;
   std::size_t values_;  // number of document columns
   AttentionRequest request_;
-  std::vector<PatternPairCounts> pairs_;  // (texts of the batch)
-  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<TokenPatternCounts> pairs_;  // (texts of the batch)
+  std::vector<std::unique_ptr<LayerSums>> layers_;
 };
 
-std::vector<HeadColumn> head_columns(const StatisticsSettings& settings,
-                                     const HeadScoreOptions& options) {
-  std::vector<HeadColumn> columns;
+std::vector<HeadScoreColumn> head_score_columns(const StatisticsSettings& settings,
+                                                const HeadScoreOptions& options) {
+  std::vector<HeadScoreColumn> columns;
   const auto add = [&](const std::vector<std::string>& names, const std::string& name,
                        const std::string& suffix, bool over_texts) {
     const auto found = std::ranges::find(names, name + suffix);
@@ -163,15 +163,15 @@ std::vector<HeadColumn> head_columns(const StatisticsSettings& settings,
                                   options.exclude_current_token ? "_nocur" : "",
                                   options.measure == Measure::abs ? "_abs" : "");
   for (const char* name : kPatterns) add(document_column_names(settings), name, suffix, true);
-  for (const char* name : kNearColumns) add(column_names(settings), name, "", false);
+  for (const char* name : kNearColumns) add(attention_column_names(settings), name, "", false);
   if (settings.all_keys)
-    for (const char* name : kAllColumns) add(column_names(settings), name, "", false);
+    for (const char* name : kAllColumns) add(attention_column_names(settings), name, "", false);
   return columns;
 }
 
-Table make_head_score_table(const ScoredModel& model, const Texts& texts,
-                            const HeadScoreOptions& options, const HeadSums& sums) {
-  const auto columns = head_columns(settings_of_score_run(texts, options), options);
+Table make_head_score_table(const ModelToScore& model, const Texts& texts,
+                            const HeadScoreOptions& options, const HeadAttentionSums& sums) {
+  const auto columns = head_score_columns(score_run_settings(texts, options), options);
   const auto& config = model.config;
   const std::int64_t text_count = std::ssize(texts);
   std::int64_t tokens = 0;
@@ -203,14 +203,14 @@ Table make_head_score_table(const ScoredModel& model, const Texts& texts,
 }
 
 // Sums over the query rows of one head, from which score() computes the head's pattern score.
-struct PatternSums {
+struct PatternMatchSums {
   double on_pattern = 0;
   double all = 0;
   double difference = 0;
   std::int64_t rows = 0;
 
-  void add(std::int64_t row, const float* found, const float* wanted,
-           const HeadScoreOptions& options) {
+  void add_row(std::int64_t row, const float* found, const float* wanted,
+               const HeadScoreOptions& options) {
     ++rows;
     const auto end = options.exclude_current_token ? row : row + 1;
     for (std::int64_t key = options.exclude_bos ? 1 : 0; key < end; ++key) {
@@ -226,22 +226,22 @@ struct PatternSums {
     if (rows == 0) return kNan;
     return measure == Measure::mul
                ? on_pattern / all
-               : transformer_lens_abs_score(difference, static_cast<double>(rows));
+               : head_score_from_absolute_error(difference, static_cast<double>(rows));
   }
 };
 
 // Passes the attention of every query row to `take`, in blocks of rows that fit into kPatternBytes,
 // so that the full (queries, keys) matrix is never in memory.
-class PatternReader : public Observer {
+class AttentionPatternReader : public Observer {
  public:
   // pattern: shape (tokens), attention of query `row` to each key. Called concurrently for
   // different heads; rows of a head arrive in ascending order.
   using RowConsumer = std::function<void(std::int64_t layer, std::int64_t head, std::int64_t row,
                                          const float* pattern)>;
 
-  explicit PatternReader(RowConsumer take) : take_(std::move(take)) {}
+  explicit AttentionPatternReader(RowConsumer take) : take_(std::move(take)) {}
 
-  void read_patterns_of_text(const Model& model, std::span<const std::int32_t> text) {
+  void read_text_patterns(const Model& model, std::span<const std::int32_t> text) {
     Batch batch;
     batch.add(text);
     const auto tokens = std::ssize(text);
@@ -257,7 +257,7 @@ class PatternReader : public Observer {
   bool wants(HookPoint point) const override { return point.stage == Stage::pattern; }
   std::span<const std::int64_t> score_rows() const override { return rows_; }
   // pattern: shape (heads, rows of the block, keys)
-  void see(HookPoint point, ConstTensorView pattern) override {
+  void observe(HookPoint point, ConstTensorView pattern) override {
     parallel_for(pattern.dim(0), [&](std::int64_t head) {
       const float* row = pattern.data<float>() + head * pattern.dim(1) * pattern.dim(2);
       for (const auto number : rows_) {
@@ -272,15 +272,16 @@ class PatternReader : public Observer {
   std::vector<std::int64_t> rows_;  // query rows of the current block
 };
 
-Table score_texts(const ScoredModel& model, const Texts& texts, const HeadScoreOptions& options) {
+Table score_heads_on_texts(const ModelToScore& model, const Texts& texts,
+                           const HeadScoreOptions& options) {
   return translate_exceptions([&] {
     check_texts_to_score(texts);
     if (model.config.has_sinks())
-      bad_input(
+      reject(
           "scores of heads: they take a query's weights to sum to one, and with the learned sinks "
           "of this {} model they do not; score a pattern of your own instead",
           model.config.family);
-    HeadSums sums(model.config, settings_of_score_run(texts, options));
+    HeadAttentionSums sums(model.config, score_run_settings(texts, options));
     for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
       std::int64_t rows = 0;
       while (end < texts.size() && (end == begin || rows + std::ssize(texts[end]) <= kBatchRows))
@@ -313,8 +314,8 @@ std::vector<std::vector<std::int32_t>> repeated_texts(const Model& model,
                                                       const RepeatedTextOptions& options) {
   return translate_exceptions([&] {
     if (options.texts < 1 || options.tokens < 2)
-      bad_input("repeated texts: found {} texts of {} tokens, expected at least 1 of 2",
-                options.texts, options.tokens);
+      reject("repeated texts: found {} texts of {} tokens, expected at least 1 of 2", options.texts,
+             options.tokens);
     std::vector<std::int32_t> prefix;
     if (options.bos && has_tokenizer(model.folder()))
       prefix = Tokenizer::load(model.folder()).prefix_ids();
@@ -339,8 +340,8 @@ double second_copy_loss(const Model& model, const std::vector<std::vector<std::i
     for (const auto& text : texts) {  // one at a time: logits are (tokens, vocabulary)
       const auto length = std::ssize(text);
       if (tokens < 2 || tokens >= length)
-        bad_input("loss of the second copy: found {} tokens of a text of {}, expected 2 to {}",
-                  tokens, length, length - 1);
+        reject("loss of the second copy: found {} tokens of a text of {}, expected 2 to {}", tokens,
+               length, length - 1);
       Batch batch;
       batch.add(text);
       std::vector<std::int64_t> rows(as_index(tokens - 1));
@@ -358,11 +359,11 @@ Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t
                   const HeadScoreOptions& options) {
   const std::filesystem::path folder(model.folder());
   const auto run = [&](const Batch& batch, LayerStatistics& statistics) {
-    NoObserver nobody;
+    NullObserver nobody;
     model.run(batch, nobody, statistics);
   };
   log_layers_without_attention(model.config());
-  return score_texts(
+  return score_heads_on_texts(
       {.config = model.config(),
        .name = (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
        .has_rope = [&](std::int64_t layer) { return model.config().rope(layer) != nullptr; },
@@ -375,12 +376,12 @@ Table score_heads(ExternalEngine& engine, const std::vector<std::vector<std::int
   const auto& model = engine.model();
   ExternalEngineObserver feed(model);
   const auto pass = [&](const Batch& batch, Observer& observer) { engine.run(batch, observer); };
-  return score_texts(
+  return score_heads_on_texts(
       {.config = model.config,
        .name = model.config.family,
        .has_rope = [&](std::int64_t layer) { return model.ropes[as_index(layer)].dim > 0; },
        .run = [&](const Batch& batch,
-                  LayerStatistics& statistics) { feed.run(batch, pass, statistics); }},
+                  LayerStatistics& statistics) { feed.run_batch(batch, pass, statistics); }},
       texts, options);
 }
 
@@ -391,24 +392,25 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
     check_texts_to_score({text});
     const auto tokens = text.size();
     if (pattern.size() != tokens * tokens)
-      bad_input("pattern: found {} numbers, expected {} x {}: a row and a column for every token",
-                pattern.size(), tokens, tokens);
+      reject("pattern: found {} numbers, expected {} x {}: a row and a column for every token",
+             pattern.size(), tokens, tokens);
     for (std::size_t i = 0; i < pattern.size(); ++i) {
       const auto query = i / tokens;
       const auto key = i % tokens;
       if (!(pattern[i] >= 0.0F && pattern[i] <= 1.0F))
-        bad_input("pattern: query {}, key {}: found {}, expected a number from 0 to 1", query, key,
-                  pattern[i]);
+        reject("pattern: query {}, key {}: found {}, expected a number from 0 to 1", query, key,
+               pattern[i]);
       if (key > query && pattern[i] != 0.0F)
-        bad_input("pattern: query {}, key {}: found {}, expected 0: a query sees no later key",
-                  query, key, pattern[i]);
+        reject("pattern: query {}, key {}: found {}, expected 0: a query sees no later key", query,
+               key, pattern[i]);
     }
     const auto& config = model.config();
-    std::vector<PatternSums> sums(as_index(config.n_layers * config.n_heads));
-    PatternReader([&](std::int64_t layer, std::int64_t head, std::int64_t row, const float* found) {
-      sums[as_index(layer * config.n_heads + head)].add(
+    std::vector<PatternMatchSums> sums(as_index(config.n_layers * config.n_heads));
+    AttentionPatternReader([&](std::int64_t layer, std::int64_t head, std::int64_t row,
+                               const float* found) {
+      sums[as_index(layer * config.n_heads + head)].add_row(
           row, found, pattern.data() + as_index(row) * text.size(), options);
-    }).read_patterns_of_text(model, text);
+    }).read_text_patterns(model, text);
     std::vector<double> scores;
     for (const auto& of_head : sums) {
       const auto index = std::ssize(scores);

@@ -19,7 +19,7 @@ namespace qkscope {
 namespace {
 
 // Properties of a planned run on which its warnings and time estimate depend.
-struct PlannedWork {
+struct RunWorkload {
   const RunPlan& plan;
   std::int64_t longest;  // tokens of the longest text
   double flop;           // floating-point operations of the whole run
@@ -29,39 +29,36 @@ struct PlannedWork {
 constexpr double kRowsPerDimension = 10;
 
 // Rounds up to two significant digits: 6.71 becomes 6.8.
-double round_up(double value) {
+double round_up_two_digits(double value) {
   const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
   return std::ceil(value / unit - 1e-9) * unit;
 }
 
-// Chooses the size of the timed batch: seconds on a CPU, but large enough to saturate a GPU.
-BenchBatch choose_timed_batch(const PlannedWork& work) {
+// Chooses the batch to time: a few seconds of work for a CPU, or enough to saturate a GPU.
+BenchBatch choose_timed_batch(const RunWorkload& work) {
   constexpr double kCpuFlop = 2.5e11;
   constexpr std::int64_t kCpuTokens = 512;
   constexpr std::int64_t kGpuTokens = 8192;
   const auto parameters = to_double(std::max<std::int64_t>(1, parameter_count(work.plan.model)));
-  const auto most =
-      work.plan.backend.device.kind == Device::Kind::cpu
-          ? std::clamp<std::int64_t>(static_cast<std::int64_t>(kCpuFlop / (2 * parameters)), 16,
-                                     kCpuTokens)
-          : kGpuTokens;
+  const bool cpu = work.plan.backend.device.kind == Device::Kind::cpu;
+  const auto cpu_tokens = static_cast<std::int64_t>(kCpuFlop / (2 * parameters));
+  const auto most = cpu ? std::clamp<std::int64_t>(cpu_tokens, 16, kCpuTokens) : kGpuTokens;
   const auto context = std::max<std::int64_t>(1, work.plan.model.max_positions);
   const auto tokens = std::clamp<std::int64_t>(work.longest, 1, std::min(most, context));
-  return {.documents = work.plan.backend.device.kind == Device::Kind::cpu ? 1 : most / tokens,
-          .tokens = tokens};
+  return {.documents = cpu ? 1 : most / tokens, .tokens = tokens};
 }
 
 // Returns advice on how to get `needed` rows: a larger base_rate, or more texts.
 std::string suggest_more_rows(const SamplerOptions& sampler, double rows, double needed) {
   if (sampler.type == SamplerType::all) return "take more or longer texts";
-  const double rate = round_up(sampler.base_rate * needed / std::max(rows, 1.0));
+  const double rate = round_up_two_digits(sampler.base_rate * needed / std::max(rows, 1.0));
   if (rate > to_double(sampler.min_bucket_size))
     return "no capture.sampler.base_rate gives so many from these texts; take more or longer texts";
   return fmt::format("capture.sampler.base_rate {:g} instead of {:g} gives about as many", rate,
                      sampler.base_rate);
 }
 
-void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAdvice& advice) {
+void estimate_run_time(const RunWorkload& work, const ComputeOptions& compute, RunAdvice& advice) {
   const auto& model = work.plan.config.model;
   if (work.plan.config.engine != kNativeEngine) {
     advice.unknown = "only passes of the native engine are timed";
@@ -93,7 +90,7 @@ void estimate_time(const PlannedWork& work, const ComputeOptions& compute, RunAd
 }
 
 // Returns a warning if texts may be longer than the context of the model.
-std::vector<std::string> length_warnings(const PlannedWork& work) {
+std::vector<std::string> context_length_warnings(const RunWorkload& work) {
   const auto length = work.plan.config.tokenizer.max_length;
   const auto context = work.plan.model.max_positions;
   if (context <= 0 || length <= context) return {};
@@ -106,7 +103,7 @@ std::vector<std::string> length_warnings(const PlannedWork& work) {
 
 // Returns warnings about the position sampler and about too few rows for the analyses. `rows`: mean
 // number of rows per head file; `tokens`: number of tokens; both over all shards.
-std::vector<std::string> row_warnings(const PlannedWork& work, double rows, double tokens) {
+std::vector<std::string> row_count_warnings(const RunWorkload& work, double rows, double tokens) {
   std::vector<std::string> warnings;
   const auto& capture = work.plan.config.capture;
   const auto& sampler = capture.sampler;
@@ -141,24 +138,24 @@ std::vector<std::string> row_warnings(const PlannedWork& work, double rows, doub
 
 RunAdvice make_run_advice(const CapturePlan& plan, const DryRun& dry, const Shard& shard,
                           const ComputeOptions& compute) {
-  const PlannedWork work{plan.run_plan(), dry.longest, dry.flop};
+  const RunWorkload work{plan.run_plan(), dry.longest, dry.flop};
   const auto shards = to_double(shard.count);
   RunAdvice advice;
-  advice.warnings = length_warnings(work);
-  for (auto& warning : row_warnings(work, shards * to_double(dry.rows) / to_double(dry.files),
-                                    shards * to_double(dry.tokens)))
+  advice.warnings = context_length_warnings(work);
+  for (auto& warning : row_count_warnings(work, shards * to_double(dry.rows) / to_double(dry.files),
+                                          shards * to_double(dry.tokens)))
     advice.warnings.push_back(std::move(warning));
-  estimate_time(work, compute, advice);
+  estimate_run_time(work, compute, advice);
   return advice;
 }
 
 RunAdvice make_run_advice(const StatsPlan& plan, const StatsDryRun& dry,
                           const ComputeOptions& compute) {
   const double flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop;
-  const PlannedWork work{plan.run_plan().run, dry.longest, flop};
+  const RunWorkload work{plan.run_plan().run, dry.longest, flop};
   RunAdvice advice;
-  advice.warnings = length_warnings(work);
-  estimate_time(work, compute, advice);
+  advice.warnings = context_length_warnings(work);
+  estimate_run_time(work, compute, advice);
   return advice;
 }
 

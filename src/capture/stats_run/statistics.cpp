@@ -24,7 +24,7 @@
 namespace qkscope {
 namespace {
 
-// Reads the attention of the documents in several folders of statistics, one after another.
+// Reads the per-document attention statistics of several folders, one folder after another.
 class MergedDocumentReader : public DocumentSource {
  public:
   MergedDocumentReader(const std::vector<std::string>& folders, const Statistics& statistics)
@@ -34,7 +34,7 @@ class MergedDocumentReader : public DocumentSource {
     while (true) {
       if (source_ && source_->next(document)) return true;
       if (at_ == folders_.size()) return false;
-      source_ = open_document_tables(folders_[at_++], statistics_);
+      source_ = open_document_source(folders_[at_++], statistics_);
     }
   }
 
@@ -46,16 +46,15 @@ class MergedDocumentReader : public DocumentSource {
 };
 
 // Visits the examples of a finished folder with one row group in memory at a time.
-void for_each_folder_example(const std::string& folder,
-                             const std::function<void(const ExampleRecord&)>& take) {
+void for_each_example_in_folder(const std::string& folder,
+                                const std::function<void(const ExampleRecord&)>& take) {
   const auto path = folder + "/" + layout::kExamplesFile;
   const ParquetTableReader file(path);
   for (int group = 0; group < file.row_group_count(); ++group) {
-    const auto table = file.read(group);
+    const auto table = file.read_row_group(group);
     const auto column = [&](const char* name) -> const Table::Column& {
       const auto* found = table.find(name);
-      if (found == nullptr)
-        bad_input("{}: has no column '{}'; make the statistics again", path, name);
+      if (found == nullptr) reject("{}: has no column '{}'; make the statistics again", path, name);
       return *found;
     };
     const auto& keys = column("example_key").integers;
@@ -64,7 +63,7 @@ void for_each_folder_example(const std::string& folder,
     const auto& truncated = column("truncated").integers;
     const auto rows = static_cast<std::size_t>(table.rows());
     for (const auto size : {keys.size(), sources.size(), tokens.size(), truncated.size()})
-      if (size != rows) bad_input("{}: not a table of examples; make the statistics again", path);
+      if (size != rows) reject("{}: not a table of examples; make the statistics again", path);
     for (std::size_t i = 0; i < rows; ++i)
       take({.key = keys[i],
             .source_id = sources[i],
@@ -122,7 +121,7 @@ StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options) {
 
 bool holds_statistics(const std::string& folder) {
   return translate_exceptions([&] {
-    if (const auto address = parse_store_address(folder))
+    if (const auto address = parse_store_uri(folder))
       return stored_run_kind(*address) == StoredRun::kStatistics;
     const DataRoot statistics(folder, kStatisticsRun);
     if (statistics.is_finished()) return true;
@@ -134,11 +133,11 @@ bool holds_statistics(const std::string& folder) {
 
 StatsResult merge_stats_folders(const std::vector<std::string>& folders, const std::string& out) {
   return translate_exceptions([&] {
-    if (folders.empty()) bad_input("no folders of statistics to merge");
+    if (folders.empty()) reject("no folders of statistics to merge");
     const auto start = Clock::now();
     const DataRoot folder(out, kStatisticsRun);
-    refuse_finished_capture(out);
-    if (folder.is_finished()) bad_input("{}: holds statistics already; choose another --out", out);
+    check_no_finished_capture(out);
+    if (folder.is_finished()) reject("{}: holds statistics already; choose another --out", out);
     auto statistics = read_statistics(folders.front());
     Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
     for (std::size_t i = 1; i < folders.size(); ++i) {
@@ -147,16 +146,16 @@ StatsResult merge_stats_folders(const std::vector<std::string>& folders, const s
       configurations.push_back(parse_json(part.configuration, folders[i]));
     }
     // Read all examples before writing anything, so that damaged input leaves no partial output.
-    for (const auto& each : folders) for_each_folder_example(each, [](const ExampleRecord&) {});
+    for (const auto& each : folders) for_each_example_in_folder(each, [](const ExampleRecord&) {});
     statistics.configuration = Json{{"merged", configurations}}.dump();
     const auto lock = folder.lock({});
     MergedDocumentReader documents(folders, statistics);
     write_final_statistics(folder, statistics, documents, [&](ExamplesWriter& writer) {
       for (const auto& each : folders)
-        for_each_folder_example(each,
-                                [&](const ExampleRecord& example) { writer.append(example); });
+        for_each_example_in_folder(each,
+                                   [&](const ExampleRecord& example) { writer.append(example); });
     });
-    folder.publish();
+    folder.move_final_files_to_root();
     StatsResult result;
     result.examples = std::ssize(statistics.lengths);
     for (const auto length : statistics.lengths) result.tokens += length;
@@ -168,8 +167,9 @@ StatsResult merge_stats_folders(const std::vector<std::string>& folders, const s
 struct StatsWriter::State {
   State(const StatsPlan& made, const StatsOptions& options)
       : plan(made),
-        session(make_statistics_part_run(plan.run_plan(), options)),
-        list(plan.run_plan().run, session.is_open() ? &session.journal() : nullptr, options.shard),
+        session(make_stats_shard_options(plan.run_plan(), options)),
+        tracker(plan.run_plan().run, session.is_open() ? &session.journal() : nullptr,
+                options.shard),
         feed(plan.run_plan().run.engine->model()) {
     if (!session.is_open()) return;
     part.emplace(session.journal(), StatsRunState{plan.run_plan().statistics, {}});
@@ -178,8 +178,8 @@ struct StatsWriter::State {
 
   StatsPlan plan;
   Clock::time_point start = Clock::now();
-  PartSession session;
-  DocumentList list;
+  ShardRun session;
+  DocumentReceiver tracker;
   ExternalEngineObserver feed;
   std::optional<StatsPartWriter> part;
   std::optional<StatsPass> pass;
@@ -197,29 +197,30 @@ bool StatsWriter::is_open() const {
 }
 
 std::int64_t StatsWriter::stored() const {
-  return is_open() ? state_->list.documents_stored_before() : 0;
+  return is_open() ? state_->tracker.previously_stored_document_count() : 0;
 }
 
 std::int64_t StatsWriter::documents() const {
-  return state_->list.documents_passed();
+  return state_->tracker.documents_received();
 }
 
 bool StatsWriter::wants(const WriterDocument& document) {
-  return translate_exceptions([&] { return state_->list.next_to_store(document).has_value(); });
+  return translate_exceptions(
+      [&] { return state_->tracker.make_example_unless_stored(document).has_value(); });
 }
 
 void StatsWriter::add(const WriterDocument& document, const RunPass& run) {
   translate_exceptions([&] {
-    const auto example = state_->list.next_to_store(document);
+    const auto example = state_->tracker.make_example_unless_stored(document);
     if (!example) return;
     const auto prepared = prepare_batch(state_->plan.run_plan().run.manifest, {*example});
     // Add sums only after all layers have arrived: a failing engine leaves no partial sums.
-    auto held =
-        state_->pass->compute_batch(prepared, [&](const Batch& batch, LayerStatistics& statistics) {
-          state_->feed.run(batch, run, statistics);
+    auto held = state_->pass->compute_batch_statistics(
+        prepared, [&](const Batch& batch, LayerStatistics& statistics) {
+          state_->feed.run_batch(batch, run, statistics);
         });
     state_->part->add_batch(prepared, state_->pass->add_batch(prepared, std::move(held)));
-    state_->list.count_document(*example);
+    state_->tracker.mark_document_received(*example);
   });
 }
 
@@ -231,7 +232,7 @@ StatsResult StatsWriter::finish() {
   return translate_exceptions([&] {
     StatsResult result;
     if (is_open()) {
-      state_->list.check_stored_documents_were_passed();
+      state_->tracker.check_received_all_stored_documents();
       state_->part->flush();
       state_->session.journal().mark_complete();
     }

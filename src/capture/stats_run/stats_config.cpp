@@ -22,10 +22,10 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
 
 // Parses fp8, int8 or int4 followed by _channel, _token, _head or _group_N. Plain fp8 has one scale
 // per head; fp8_exported uses the scales of an export. Returns nullopt for any other name.
-std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
+std::optional<KeyReplacement> key_replacement_from_name(const std::string& name) {
   using Scale = KeyReplacement::Scale;
   const auto cut = name.find('_');
-  const auto scheme = enumerator_from_name<KeyReplacement::Scheme>(name.substr(0, cut));
+  const auto scheme = enum_from_name<KeyReplacement::Scheme>(name.substr(0, cut));
   if (!scheme) return {};
   const bool fp8 = *scheme == KeyReplacement::Scheme::fp8;
   KeyReplacement replacement;
@@ -33,7 +33,7 @@ std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
   replacement.scheme = *scheme;
   if (cut == std::string::npos) return fp8 ? std::optional(replacement) : std::nullopt;
   const auto scale = name.substr(cut + 1);
-  if (const auto found = enumerator_from_name<Scale>(scale); found && *found != Scale::group) {
+  if (const auto found = enum_from_name<Scale>(scale); found && *found != Scale::group) {
     replacement.scale = *found;
     if (*found == Scale::exported && !fp8) return {};
     return replacement;
@@ -46,8 +46,8 @@ std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
   return replacement;
 }
 
-// Parses first_A_last_B, short_P (the P percent of keys with the smallest L2 norm) or qfilter_P
-// (the P percent with the best q-filter score). Returns nullopt for any other name.
+// Parses a rule for keeping keys: first_A_last_B, short_P (the P percent with the smallest L2 norm)
+// or qfilter_P (the P percent with the best q-filter score). Returns nullopt for any other name.
 std::optional<KeptKeys> kept_keys_from_name(const std::string& name) {
   KeptKeys kept;
   kept.name = name;
@@ -81,9 +81,9 @@ std::vector<std::string> read_names(YamlSection& section, const std::string& key
   const auto node = section.node(key);
   if (node.IsNull() || !node.IsDefined()) return list;
   if (node.IsScalar()) return {node.Scalar()};
-  if (!node.IsSequence()) section.throw_expected(key, what);
+  if (!node.IsSequence()) section.reject_value(key, what);
   for (const auto& item : node) {
-    if (!item.IsScalar()) section.throw_expected(key, what);
+    if (!item.IsScalar()) section.reject_value(key, what);
     list.push_back(item.Scalar());
   }
   return list;
@@ -95,14 +95,14 @@ std::vector<T> parse_name_list(YamlSection& section, const std::string& key,
   std::vector<T> values;
   for (const auto& name : read_names(section, key, what)) {
     const auto value = parse(name);
-    if (!value) section.throw_expected(key, what);
+    if (!value) section.reject_value(key, what);
     values.push_back(*value);
   }
   return values;
 }
 
 // Reads the paths of FP8 scales and q-filters. A missing or superfluous path is a bad-input error.
-void read_exports(YamlSection& section, StatisticsSettings& settings) {
+void read_export_paths(YamlSection& section, StatisticsSettings& settings) {
   settings.fp8_scales = section.text("fp8_scales").value_or("");
   settings.q_filters = section.text("q_filters").value_or("");
   const bool scaled = std::ranges::any_of(
@@ -110,11 +110,9 @@ void read_exports(YamlSection& section, StatisticsSettings& settings) {
   const bool filtered = std::ranges::any_of(
       settings.keep, [](const auto& k) { return k.rule == KeptKeys::Rule::filtered_keys; });
   if (scaled != !settings.fp8_scales.empty())
-    section.throw_expected("fp8_scales",
-                           "an fp8-kv export, together with fp8_exported in stats.kl");
+    section.reject_value("fp8_scales", "an fp8-kv export, together with fp8_exported in stats.kl");
   if (filtered != !settings.q_filters.empty())
-    section.throw_expected("q_filters",
-                           "a q-filters export, together with qfilter_P in stats.keep");
+    section.reject_value("q_filters", "a q-filters export, together with qfilter_P in stats.keep");
 }
 
 // Parses 1/16 or 0.0625: a fraction above 0 and at most 1.
@@ -130,19 +128,18 @@ std::optional<double> parse_fraction(std::string_view text) {
   return above / below;
 }
 
-void read_query_sample(YamlSection& section, StatisticsSettings& settings) {
+void read_query_sampling(YamlSection& section, StatisticsSettings& settings) {
   const auto text = section.text("all_keys_rows");
   settings.seed = section.integer("seed", 0).value_or(0);
   if (!text) return;
   const auto fraction = parse_fraction(*text);
-  if (!fraction)
-    section.throw_expected("all_keys_rows", "a fraction above 0 and at most 1, as 1/16");
+  if (!fraction) section.reject_value("all_keys_rows", "a fraction above 0 and at most 1, as 1/16");
   settings.all_keys_rows = *fraction;
   if (settings.all_keys_rows < 1 && !settings.columns.empty())
-    section.throw_expected("all_keys_rows", "1, because stats.columns needs all queries");
+    section.reject_value("all_keys_rows", "1, because stats.columns needs all queries");
 }
 
-// Parses the group letters A, B and C of statistics, as a list or comma-separated; C implies B.
+// Selects groups of statistics by letter: A (moments), B (near keys), C (all keys; implies B).
 void select_statistics_groups(StatisticsSettings& settings,
                               const std::vector<std::string>& groups) {
   settings.moments = settings.near_keys = settings.all_keys = false;
@@ -154,7 +151,7 @@ void select_statistics_groups(StatisticsSettings& settings,
     else if (group == "C")
       settings.near_keys = settings.all_keys = true;
     else
-      bad_input("stats.groups: expected A, B and C, found {}", quote_text(group));
+      reject("stats.groups: expected A, B and C, found {}", quote_text(group));
   }
 }
 
@@ -163,23 +160,22 @@ StatisticsSettings read_statistics_settings(YamlSection section) {
   if (const auto groups = read_names(section, "groups", "a list of A, B and C"); !groups.empty())
     select_statistics_groups(settings, groups);
   settings.kinds = parse_name_list<VectorKind>(section, "kinds", "a list of q, k and v",
-                                               enumerator_from_name<VectorKind>);
+                                               enum_from_name<VectorKind>);
   settings.stages = parse_name_list<VectorStage>(section, "stages", "a list of pre and post",
-                                                 enumerator_from_name<VectorStage>);
+                                                 enum_from_name<VectorStage>);
   settings.layers = section.integers("layers");
   settings.first = section.integer("first", 0).value_or(settings.first);
   settings.buckets = section.integer("buckets", 1).value_or(settings.buckets);
   settings.bucket_size = section.integer("bucket_size", 1).value_or(0);
   settings.bucket_covariance = parse_name_list<VectorKind>(
-      section, "bucket_covariance", "a list of q and k", enumerator_from_name<VectorKind>);
+      section, "bucket_covariance", "a list of q and k", enum_from_name<VectorKind>);
   settings.window = section.integer("window", 1).value_or(settings.window);
   if (!std::has_single_bit(static_cast<std::uint64_t>(settings.window)) ||
       settings.window > kLargestWindow)
-    section.throw_expected("window", "a power of two up to 4096");
+    section.reject_value("window", "a power of two up to 4096");
   if (const auto stream = section.integers("stream")) {
     if (stream->size() != 2 || stream->front() < 0 || stream->back() < 1)
-      section.throw_expected("stream",
-                             "[first, last]: how many first and last keys, as [128, 256]");
+      section.reject_value("stream", "[first, last]: how many first and last keys, as [128, 256]");
     settings.stream_first = stream->front();
     settings.stream_last = stream->back();
   }
@@ -187,12 +183,12 @@ StatisticsSettings read_statistics_settings(YamlSection section) {
       read_layer_head_pairs(section, "columns", "pairs [layer, head], as [[3, 5], [3, 6]]");
   settings.kl = parse_name_list<KeyReplacement>(
       section, "kl", "names as fp8, fp8_exported, int8_channel, int4_token or int4_group_32",
-      replacement_from_name);
+      key_replacement_from_name);
   settings.keep = parse_name_list<KeptKeys>(
       section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_keys_from_name);
-  read_exports(section, settings);
+  read_export_paths(section, settings);
   settings.exact_rows = section.integer("exact_rows", 0).value_or(0);
-  read_query_sample(section, settings);
+  read_query_sampling(section, settings);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
   for (const auto& [key, asked] :
@@ -200,7 +196,7 @@ StatisticsSettings read_statistics_settings(YamlSection section) {
         std::pair("keep", !settings.keep.empty()), std::pair("exact_rows", settings.exact_rows > 0),
         std::pair("all_keys_rows", settings.all_keys_rows < 1)})
     if (asked && !settings.all_keys)
-      section.throw_expected(key, "group C as well: stats.groups: [A, C]");
+      section.reject_value(key, "group C as well: stats.groups: [A, C]");
   section.reject_unknown_keys();
   return settings;
 }

@@ -26,17 +26,18 @@ constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
 
-// ---- Files of sums and of documents ----
+// ---- Binary format of the .state files (sums) and .docs files (attention per document) ----
 
 constexpr std::uint64_t kMagic = 0x3154415453535151;  // "QQSSTAT1"
 
 template <typename T>
 constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// StateWriter and StateReader process the same fields in the order of archive_value().
-class StateWriter {
+// StatsArchiveWriter and StatsArchiveReader visit the fields of a type in the same order, which
+// serialize_value() defines.
+class StatsArchiveWriter {
  public:
-  explicit StateWriter(const std::string& path) : file_(path) { (*this)(kMagic); }
+  explicit StatsArchiveWriter(const std::string& path) : file_(path) { (*this)(kMagic); }
 
   template <typename T>
   void operator()(const T& value) requires kIsPlain<T> {
@@ -52,14 +53,14 @@ class StateWriter {
     if constexpr (kIsPlain<T>)
       write_bytes(values.data(), values.size() * sizeof(T));
     else
-      for (const auto& value : values) archive_value(*this, value);
+      for (const auto& value : values) serialize_value(*this, value);
   }
   template <typename K, typename V>
   void operator()(const std::map<K, V>& values) {
     (*this)(static_cast<std::uint64_t>(values.size()));
     for (const auto& [key, value] : values) {
-      archive_value(*this, key);
-      archive_value(*this, value);
+      serialize_value(*this, key);
+      serialize_value(*this, value);
     }
   }
 
@@ -80,14 +81,14 @@ class StateWriter {
   Checksum sum_;
 };
 
-class StateReader {
+class StatsArchiveReader {
  public:
   // Starts reading at `offset`. The caller must have verified the checksum of the file.
-  StateReader(const std::string& path, std::size_t offset)
+  StatsArchiveReader(const std::string& path, std::size_t offset)
       : file_(path), bytes_(file_.text(), [this](const TruncatedRead&) { throw_damaged_file(); }) {
     bytes_.read_bytes(offset);
   }
-  explicit StateReader(const std::string& path) : StateReader(path, 0) {
+  explicit StatsArchiveReader(const std::string& path) : StatsArchiveReader(path, 0) {
     const auto text = file_.text();
     if (text.size() < 2 * sizeof(kMagic)) throw_damaged_file();
     const auto content = text.substr(0, text.size() - sizeof(std::uint64_t));
@@ -109,7 +110,7 @@ class StateReader {
       if (!values.empty()) std::memcpy(values.data(), from.data(), from.size());
     } else {
       values.resize(read_list_length(1));
-      for (auto& value : values) archive_value(*this, value);
+      for (auto& value : values) serialize_value(*this, value);
     }
   }
   template <typename K, typename V>
@@ -117,8 +118,8 @@ class StateReader {
     values.clear();
     for (auto left = read_list_length(1); left > 0; --left) {
       K key;
-      archive_value(*this, key);
-      archive_value(*this, values[key]);
+      serialize_value(*this, key);
+      serialize_value(*this, values[key]);
     }
   }
 
@@ -130,7 +131,7 @@ class StateReader {
 
  private:
   [[noreturn]] void throw_damaged_file() const {
-    bad_input("{}: is damaged; start again with --overwrite", file_.path());
+    reject("{}: is damaged; start again with --overwrite", file_.path());
   }
   // Reads the length of a list. A length beyond the rest of the file is a bad-input error.
   std::size_t read_list_length(std::size_t bytes) {
@@ -143,46 +144,46 @@ class StateReader {
   ByteReader bytes_;
 };
 
-// Reads or writes the given fields of a struct in this order.
+// Reads or writes fields of a struct in the order of the arguments.
 template <typename Archive, typename... Fields>
-void archive_fields(Archive& archive, Fields&... values) {
-  (archive_value(archive, values), ...);
+void serialize_fields(Archive& archive, Fields&... values) {
+  (serialize_value(archive, values), ...);
 }
 
 template <typename Archive, typename T>
-void archive_value(Archive& archive, T& value) {
+void serialize_value(Archive& archive, T& value) {
   using Plain = std::remove_const_t<T>;
   if constexpr (std::is_same_v<Plain, PositionSums>)
-    archive_fields(archive, value.n, value.t_mean, value.t_m2, value.u_mean, value.u_m2,
-                   value.tu_m2);
+    serialize_fields(archive, value.n, value.t_mean, value.t_m2, value.u_mean, value.u_m2,
+                     value.tu_m2);
   else if constexpr (std::is_same_v<Plain, HeadMoments>)
-    archive_fields(archive, value.heads, value.dim, value.pairs, value.positions, value.mean,
-                   value.m2, value.ct, value.cu, value.m3, value.m4, value.min, value.max,
-                   value.pair_abs, value.norm_mean, value.norm_max);
+    serialize_fields(archive, value.heads, value.dim, value.pairs, value.positions, value.mean,
+                     value.m2, value.ct, value.cu, value.m3, value.m4, value.min, value.max,
+                     value.pair_abs, value.norm_mean, value.norm_max);
   else if constexpr (std::is_same_v<Plain, BucketMoments>)
-    archive_fields(archive, value.heads, value.buckets, value.dim, value.n, value.mean, value.m2,
-                   value.cov);
+    serialize_fields(archive, value.heads, value.buckets, value.dim, value.n, value.mean, value.m2,
+                     value.cov);
   else if constexpr (std::is_same_v<Plain, LayerMoments>)
-    archive_fields(archive, value.first, value.body, value.buckets);
+    serialize_fields(archive, value.first, value.body, value.buckets);
   else if constexpr (std::is_same_v<Plain, AttentionStatistics>)
-    archive_fields(archive, value.columns, value.layers, value.heads, value.buckets,
-                   value.documents, value.rows, value.sum, value.square, value.max_logit,
-                   value.row_square, value.document_square, value.document_cross,
-                   value.document_columns, value.document_counts, value.document_sum,
-                   value.document_sum_square, value.key_mass, value.key_observed);
+    serialize_fields(archive, value.columns, value.layers, value.heads, value.buckets,
+                     value.documents, value.rows, value.sum, value.square, value.max_logit,
+                     value.row_square, value.document_square, value.document_cross,
+                     value.document_columns, value.document_counts, value.document_sum,
+                     value.document_sum_square, value.key_mass, value.key_observed);
   else if constexpr (std::is_same_v<Plain, RetrievalTrial>)
-    archive_fields(archive, value.id, value.tokens, value.needle_begin, value.needle_end,
-                   value.greedy_match, value.counts, value.score);
+    serialize_fields(archive, value.id, value.tokens, value.needle_begin, value.needle_end,
+                     value.greedy_match, value.counts, value.score);
   else if constexpr (std::is_same_v<Plain, DocumentRecord>)
-    archive_fields(archive, value.row, value.attention.example_key, value.attention.tokens,
-                   value.attention.mean, value.attention.values, value.attention.key_sums);
+    serialize_fields(archive, value.row, value.attention.example_key, value.attention.tokens,
+                     value.attention.mean, value.attention.values, value.attention.key_sums);
   else if constexpr (std::is_same_v<Plain, std::pair<VectorKind, VectorStage>>)
-    archive_fields(archive, value.first, value.second);
+    serialize_fields(archive, value.first, value.second);
   else if constexpr (std::is_same_v<Plain, Statistics>)
-    archive_fields(archive, value.metadata, value.configuration, value.max_length, value.heads,
-                   value.key_heads, value.dim, value.layers, value.ropes, value.rotary,
-                   value.windows, value.interleaved, value.moment_layers, value.moments,
-                   value.attention, value.retrieval);
+    serialize_fields(archive, value.metadata, value.configuration, value.max_length, value.heads,
+                     value.key_heads, value.dim, value.layers, value.ropes, value.rotary,
+                     value.windows, value.interleaved, value.moment_layers, value.moments,
+                     value.attention, value.retrieval);
   else
     archive(value);
 }
@@ -195,17 +196,17 @@ std::string segment_path_with_suffix(const Journal& journal, const std::string& 
   return journal.segment_path(fs::path(segment).stem().string() + suffix);
 }
 
-class PartDocumentReader : public DocumentSource {
+class MultiPartDocumentReader : public DocumentSource {
  public:
-  explicit PartDocumentReader(const std::vector<Journal>& parts) {
-    for (const auto& part : parts) add({.journal = &part});
+  explicit MultiPartDocumentReader(const std::vector<Journal>& parts) {
+    for (const auto& part : parts) insert_cursor({.journal = &part});
   }
 
   bool next(DocumentAttention& document) override {
     if (order_.empty()) return false;
     auto first = std::move(order_.extract(order_.begin()).mapped());
-    document = first.file->read_next();
-    add(std::move(first));
+    document = first.file->read_next_attention();
+    insert_cursor(std::move(first));
     return true;
   }
 
@@ -214,11 +215,11 @@ class PartDocumentReader : public DocumentSource {
   struct DocumentCursor {
     const Journal* journal;
     std::size_t next = 0;  // index of the segment after `file`
-    std::optional<DocumentFileReader> file = {};
+    std::optional<DocumentRecordReader> file = {};
   };
 
-  // Inserts the cursor into order_ by its next document, unless its part has no more documents.
-  void add(DocumentCursor cursor) {
+  // Adds the cursor to order_ at the row of its next document, or drops it if no document is left.
+  void insert_cursor(DocumentCursor cursor) {
     auto& file = cursor.file;
     const auto& entries = cursor.journal->entries();
     while ((!file || file->at_end()) && cursor.next < entries.size()) {
@@ -228,7 +229,7 @@ class PartDocumentReader : public DocumentSource {
       if (path_exists(path)) file.emplace(path);
     }
     if (!file || file->at_end()) return;
-    const auto row = file->next_row();
+    const auto row = file->row_of_next_document();
     order_.emplace(row, std::move(cursor));
   }
 
@@ -239,17 +240,17 @@ class PartDocumentReader : public DocumentSource {
 
 StatsPartWriter::StatsPartWriter(Journal& journal, StatsRunState fresh)
     : journal_(journal),
-      state_(has_no_segments() ? std::move(fresh) : load_last_stats_state(journal)) {
-  done_.examples = journal.examples();
-  done_.tokens = journal.tokens();
+      state_(has_segments() ? load_last_stats_state(journal) : std::move(fresh)) {
+  done_.examples = journal.example_count();
+  done_.tokens = journal.token_count();
 }
 
-void StatsPartWriter::add_batch(const PreparedBatch& prepared,
+void StatsPartWriter::add_batch(const ExampleBatch& prepared,
                                 std::vector<DocumentRecord> documents) {
   for (const auto& example : prepared.examples) examples_.push_back(example.record);
   std::move(documents.begin(), documents.end(), std::back_inserter(documents_));
   done_.examples += std::ssize(prepared.examples);
-  done_.tokens += prepared.tokens();
+  done_.tokens += prepared.token_count();
   if (examples_.size() >= kSegmentExamples || Clock::now() - saved_ >= kSegmentTime) flush();
 }
 
@@ -259,8 +260,8 @@ void StatsPartWriter::flush() {
   entry.segment = segment_name(journal_.entries().size());
   save_stats_state(segment_path_with_suffix(journal_, entry.segment, layout::kStateSuffix), state_);
   if (!documents_.empty())
-    save_documents(segment_path_with_suffix(journal_, entry.segment, layout::kDocumentsSuffix),
-                   documents_);
+    save_document_records(
+        segment_path_with_suffix(journal_, entry.segment, layout::kDocumentsSuffix), documents_);
   SegmentWriter segment(journal_.segment_path(entry.segment), journal_.manifest().groups.size());
   for (const auto& example : examples_) {
     segment.add_example(example);
@@ -284,46 +285,46 @@ StatsRunState load_last_stats_state(const Journal& journal) {
 }
 
 std::unique_ptr<DocumentSource> open_part_documents(const std::vector<Journal>& parts) {
-  return std::make_unique<PartDocumentReader>(parts);
+  return std::make_unique<MultiPartDocumentReader>(parts);
 }
 
 void save_stats_state(const std::string& path, const StatsRunState& state) {
-  StateWriter writer(path);
+  StatsArchiveWriter writer(path);
   writer(statistics_settings_to_json(state.statistics.settings).dump());
-  archive_value(writer, state.statistics);
-  archive_value(writer, state.shifts);
+  serialize_value(writer, state.statistics);
+  serialize_value(writer, state.shifts);
   writer.finish();
 }
 
 StatsRunState load_stats_state(const std::string& path) {
-  StateReader reader(path);
+  StatsArchiveReader reader(path);
   StatsRunState state;
   std::string settings;
   reader(settings);
-  archive_value(reader, state.statistics);
-  archive_value(reader, state.shifts);
+  serialize_value(reader, state.statistics);
+  serialize_value(reader, state.shifts);
   reader.finish();
   state.statistics.settings = statistics_settings_from_json(parse_json(settings, path), path);
   return state;
 }
 
-void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents) {
-  StateWriter writer(path);
-  archive_value(writer, documents);
+void save_document_records(const std::string& path, const std::vector<DocumentRecord>& documents) {
+  StatsArchiveWriter writer(path);
+  serialize_value(writer, documents);
   writer.finish();
 }
 
-DocumentFileReader::DocumentFileReader(const std::string& path) : path_(path) {
-  StateReader reader(path);
+DocumentRecordReader::DocumentRecordReader(const std::string& path) : path_(path) {
+  StatsArchiveReader reader(path);
   reader(left_);
   offset_ = reader.offset();
   if (left_ > 0) reader(row_);
 }
 
-DocumentAttention DocumentFileReader::read_next() {
-  StateReader reader(path_, offset_);
+DocumentAttention DocumentRecordReader::read_next_attention() {
+  StatsArchiveReader reader(path_, offset_);
   DocumentRecord document;
-  archive_value(reader, document);
+  serialize_value(reader, document);
   offset_ = reader.offset();
   if (--left_ > 0) reader(row_);
   return std::move(document.attention);

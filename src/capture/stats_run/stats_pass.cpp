@@ -28,7 +28,7 @@ class StatsPass::MomentAccumulator : public MomentConsumer {
     request_.shift = &shifts[as_index(at)];
   }
 
-  bool matches(VectorStage stage, std::int64_t layer) const {
+  bool has_stage_and_layer(VectorStage stage, std::int64_t layer) const {
     return stage_ == stage && layer_ == layer;
   }
   bool has_shift() const { return !request_.shift->empty(); }
@@ -43,14 +43,14 @@ class StatsPass::MomentAccumulator : public MomentConsumer {
       return;
     }
     merge_moments(*sums_, part);
-    if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
+    if (!pass_.areas_.empty() && stage_ == VectorStage::pre) store_document_means(part);
   }
 
   void throw_non_finite(const NonFiniteLocation& found) override {
     constexpr std::string_view kWords[] = {"query", "key", "value"};
     const auto& prepared = *pass_.prepared_;
     const auto& record = prepared.examples[prepared.sequence[as_index(found.sequence)]].record;
-    bad_input(
+    reject(
         "layer {}, {} head {}, {} RoPE, text {} (row {} of the dataset): a vector holds NaN or "
         "infinity; the weights or settings of the model are broken, or numbers left the range of "
         "{} (try --dtype float32)",
@@ -60,9 +60,9 @@ class StatsPass::MomentAccumulator : public MomentConsumer {
   }
 
  private:
-  // Keeps the means in `part` if it covers exactly one document. A GPU merges the documents of a
-  // batch, so there are no means per document.
-  void keep_means(const LayerMoments& part) {
+  // Stores the mean queries or keys of one document. On a GPU, `part` covers all documents of the
+  // batch, so no means per document are stored.
+  void store_document_means(const LayerMoments& part) {
     const auto& sequences = pass_.prepared_->batch.sequences;
     const auto document = next_++;
     if (kind_ == VectorKind::value || document >= sequences.size()) return;
@@ -72,7 +72,7 @@ class StatsPass::MomentAccumulator : public MomentConsumer {
     means.resize(sequences.size());
     means[document] = all.mean;
     if (kind_ == VectorKind::key)
-      pass_.add_mean_attention_areas(document, pass_.layer_index(layer_));
+      pass_.add_cumulative_attention_areas(document, pass_.index_in_layers(layer_));
   }
 
   StatsPass& pass_;
@@ -116,12 +116,13 @@ class StatsPass::AttentionAccumulator : public AttentionConsumer {
     const auto& sequences = pass_.prepared_->batch.sequences;
     QKSCOPE_ASSERT(part.documents == std::ssize(sequences));
     for (std::int64_t d = 0; d < part.documents; ++d)
-      parallel_for(part.heads, [&](std::int64_t head) { add_head(part, d, head); });
+      parallel_for(part.heads, [&](std::int64_t head) { add_head_sums(part, d, head); });
   }
 
  private:
-  // Adds one document and head to the sums over rows and documents, and to the document's record.
-  void add_head(const LayerAttentionSums& part, std::int64_t document, std::int64_t head) const {
+  // Adds the attention sums of one document and head to the totals and to the document's record.
+  void add_head_sums(const LayerAttentionSums& part, std::int64_t document,
+                     std::int64_t head) const {
     auto& a = pass_.state_.statistics.attention;
     const auto columns = part.columns;
     const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
@@ -138,15 +139,15 @@ class StatsPass::AttentionAccumulator : public AttentionConsumer {
       }
       auto& largest = a.max_logit[as_index(to + b)];
       largest = std::max(largest, part.max_logit[as_index(from + b)]);
-      add_document(head, b, pass_.count_rows_in_bucket(sequence.length, b),
-                   {sum, as_index(columns)});
+      add_document_squares(head, b, pass_.count_rows_in_bucket(sequence.length, b),
+                           {sum, as_index(columns)});
     }
-    add_document(head, a.buckets, sequence.length, whole);
-    finish_document(part, document, head, whole);
+    add_document_squares(head, a.buckets, sequence.length, whole);
+    add_document_values(part, document, head, whole);
   }
 
-  void add_document(std::int64_t head, std::int64_t bucket, std::int64_t rows,
-                    std::span<const double> sums) const {
+  void add_document_squares(std::int64_t head, std::int64_t bucket, std::int64_t rows,
+                            std::span<const double> sums) const {
     auto& a = pass_.state_.statistics.attention;
     const auto at =
         as_index(((layer_index_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
@@ -156,8 +157,8 @@ class StatsPass::AttentionAccumulator : public AttentionConsumer {
     }
   }
 
-  void finish_document(const LayerAttentionSums& part, std::int64_t document, std::int64_t head,
-                       std::span<const double> whole) const {
+  void add_document_values(const LayerAttentionSums& part, std::int64_t document, std::int64_t head,
+                           std::span<const double> whole) const {
     auto& a = pass_.state_.statistics.attention;
     auto& record = pass_.documents_[as_index(document)].attention;
     const auto cell = layer_index_ * a.heads + head;
@@ -219,15 +220,15 @@ StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(pla
                         .sample = {settings.all_keys_rows, settings.seed}};
   for (std::int64_t i = 0; i < std::ssize(plan.statistics.layers); ++i)
     attention_.push_back(std::make_unique<AttentionAccumulator>(*this, i));
-  if (computes_mean_qk_area(settings))
+  if (has_duo_attention_score(settings))
     for (const auto layer : plan.statistics.layers)
       areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
 }
 
 StatsPass::~StatsPass() = default;
 
-BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared,
-                                         const RunWithStatistics& run) {
+BatchStatistics StatsPass::compute_batch_statistics(const ExampleBatch& prepared,
+                                                    const PassRunner& run) {
   BatchStatistics held;
   if (prepared.sequence.empty()) return held;
   prepared_ = &prepared;
@@ -242,29 +243,29 @@ BatchStatistics StatsPass::compute_batch(const PreparedBatch& prepared,
   return held;
 }
 
-std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
+std::vector<DocumentRecord> StatsPass::add_batch(const ExampleBatch& prepared,
                                                  BatchStatistics held) {
   return add_batch(prepared, [&](const Batch&, LayerStatistics&) {
     for (const auto& [index, part] : held.moments) moments_[index]->add(part);
     for (const auto& rows : held.exact)
-      store_exact_key_counts(rows);  // first: attention sums include these columns
+      store_attention_concentration(rows);  // first: attention sums include these columns
     for (auto& [index, part] : held.attention) attention_[index]->add(std::move(part));
   });
 }
 
-std::vector<DocumentRecord> StatsPass::add_batch(const PreparedBatch& prepared,
-                                                 const RunWithStatistics& run) {
+std::vector<DocumentRecord> StatsPass::add_batch(const ExampleBatch& prepared,
+                                                 const PassRunner& run) {
   if (prepared.sequence.empty()) return {};
   begin_batch(prepared);
   run(prepared.batch, *this);
   return finish_batch();
 }
 
-void StatsPass::begin_batch(const PreparedBatch& prepared) {
+void StatsPass::begin_batch(const ExampleBatch& prepared) {
   prepared_ = &prepared;
   for (const auto& moments : moments_) moments->begin_batch();
   documents_.clear();
-  if (!wants_attention()) return;
+  if (!accumulates_attention()) return;
   const auto& a = state_.statistics.attention;
   const auto cells = as_index(a.layers * a.heads);
   pairs_.clear();
@@ -277,12 +278,12 @@ void StatsPass::begin_batch(const PreparedBatch& prepared) {
     record.attention.mean.resize(cells * a.columns.size());
     record.attention.values.resize(cells * a.document_columns.size(), kNan);
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
-    pairs_.push_back(count_token_pattern_pairs(example.ids));
+    pairs_.push_back(count_token_patterns(example.ids));
   }
 }
 
 std::vector<DocumentRecord> StatsPass::finish_batch() {
-  if (!wants_attention()) return std::move(documents_);
+  if (!accumulates_attention()) return std::move(documents_);
   auto& a = state_.statistics.attention;  // row counts are the same for all heads
   for (const auto& document : documents_) {
     const auto length = document.attention.tokens;
@@ -299,7 +300,7 @@ std::vector<DocumentRecord> StatsPass::finish_batch() {
   return std::move(documents_);
 }
 
-bool StatsPass::has_fixed_shifts() const {
+bool StatsPass::allows_concurrent_batches() const {
   return plan_.run.backend.device.kind == Device::Kind::cpu ||
          std::ranges::all_of(moments_, [](const auto& moments) { return moments->has_shift(); });
 }
@@ -312,50 +313,49 @@ std::int64_t StatsPass::count_rows_in_bucket(std::int64_t length, std::int64_t b
 
 void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
   for (const auto& moments : moments_)
-    if (moments->matches(stage, layer)) moments->accumulate_batch();
+    if (moments->has_stage_and_layer(stage, layer)) moments->accumulate_batch();
 }
 
-void StatsPass::before_rotation(Backend& backend, std::int64_t layer) {
+void StatsPass::collect_before_rotation(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
   add_moments(VectorStage::pre, layer);
 }
 
-void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
+void StatsPass::collect_after_rotation(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
   add_moments(VectorStage::post, layer);
 }
 
-void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
+void StatsPass::collect_after_attention(Backend& backend, std::int64_t layer) {
   backend_ = &backend;
-  const auto index = layer_index(layer);
+  const auto index = index_in_layers(layer);
   const auto& sequences = prepared_->batch.sequences;
   std::int64_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   const auto rows = plan_.config.stats.exact_rows;
   for (std::size_t d = 0; rows > 0 && d < sequences.size(); ++d) {
-    ExactKeyCounts counts{d, index,
-                          measure_attention_concentration(backend, sequences[d], longest, rows)};
+    AttentionConcentration counts{
+        d, index, measure_attention_concentration(backend, sequences[d], longest, rows)};
     if (buffered_ != nullptr)
       buffered_->exact.push_back(std::move(counts));
     else
-      store_exact_key_counts(counts);
+      store_attention_concentration(counts);
   }
   attention_[as_index(index)]->accumulate_batch();
 }
 
-std::int64_t StatsPass::layer_index(std::int64_t layer) const {
+std::int64_t StatsPass::index_in_layers(std::int64_t layer) const {
   const auto& layers = plan_.statistics.layers;
   return std::ranges::lower_bound(layers, layer) - layers.begin();
 }
 
-double* StatsPass::document_statistics(std::size_t document, std::int64_t index,
-                                       std::int64_t head) {
+double* StatsPass::head_statistics(std::size_t document, std::int64_t index, std::int64_t head) {
   const auto& a = state_.statistics.attention;
   return documents_[document].attention.values.data() +
          (index * a.heads + head) * std::ssize(a.document_columns);
 }
 
-void StatsPass::add_mean_attention_areas(std::size_t document, std::int64_t index) {
+void StatsPass::add_cumulative_attention_areas(std::size_t document, std::int64_t index) {
   const auto& columns = state_.statistics.attention.document_columns;
   const auto column = std::ranges::find(columns, kMeanArea) - columns.begin();
   const auto dim = as_index(plan_.statistics.dim);
@@ -363,18 +363,18 @@ void StatsPass::add_mean_attention_areas(std::size_t document, std::int64_t inde
   const std::span<const double> queries = query_means_[document];
   const std::span<const double> keys = key_means_[document];
   parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
-    document_statistics(document, index, head)[column] =
+    head_statistics(document, index, head)[column] =
         areas_[as_index(index)].compute(queries.subspan(as_index(head) * dim, dim),
                                         keys.subspan(as_index(head / group) * dim, dim));
   });
 }
 
-// Stores the integer key counts in the last columns of the per-document values.
-void StatsPass::store_exact_key_counts(const ExactKeyCounts& rows) {
-  for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
-    const auto& values = rows.heads[as_index(head)];
-    std::copy(values.begin(), values.end(),
-              document_statistics(rows.document, rows.layer_index, head + 1) - std::ssize(values));
+// Stores measured attention concentrations in the last columns of the per-document values.
+void StatsPass::store_attention_concentration(const AttentionConcentration& measured) {
+  for (std::int64_t head = 0; head < std::ssize(measured.heads); ++head) {
+    const auto& values = measured.heads[as_index(head)];
+    std::ranges::copy(values, head_statistics(measured.document, measured.layer_index, head + 1) -
+                                  std::ssize(values));
   }
 }
 

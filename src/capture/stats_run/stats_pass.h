@@ -1,4 +1,4 @@
-// Sums of a run of statistics, their file format, and the forward passes that add to them.
+// The sums of a statistics run, their file format, and the forward passes that accumulate them.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ namespace qkscope {
 
 struct StatsRunState {
   Statistics statistics;  // lengths and positions are set at the end, from the list of examples
-  // Shift vectors of the moments (group A) by kind, stage and layer. A GPU subtracts them from the
-  // rows for numerical stability. Empty until the first batch sets them.
+  // Offsets by vector kind, stage and layer. A GPU subtracts them from the vectors before it
+  // accumulates moments, for numerical stability. Empty until the first batch sets them.
   std::map<std::pair<VectorKind, VectorStage>, std::vector<std::vector<float>>> shifts;
 };
 
@@ -34,23 +34,24 @@ void save_stats_state(const std::string& path, const StatsRunState& state);
 // Reads a file written by save_stats_state(). Throws a bad-input error if the file is damaged.
 StatsRunState load_stats_state(const std::string& path);
 
-// Attention statistics (groups B and C) of one document.
+// Attention statistics of one document: over near keys (group B) and all keys (group C).
 struct DocumentRecord {
   std::int64_t row = 0;  // dataset row
   DocumentAttention attention;
 };
-void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents);
+void save_document_records(const std::string& path, const std::vector<DocumentRecord>& documents);
 
-// Reads a file written by save_documents(), one document at a time. Keeps the file open only during
-// calls, because a merge has one reader per shard.
-class DocumentFileReader {
+// Reads a file written by save_document_records(), one document at a time. read_next_attention()
+// opens and closes the file, because a merge keeps one reader per shard, and there can be more
+// shards than files that a process may have open.
+class DocumentRecordReader {
  public:
   // Throws a bad-input error if the file is damaged.
-  explicit DocumentFileReader(const std::string& path);
+  explicit DocumentRecordReader(const std::string& path);
 
   bool at_end() const { return left_ == 0; }
-  std::int64_t next_row() const { return row_; }  // dataset row of the next document
-  DocumentAttention read_next();
+  std::int64_t row_of_next_document() const { return row_; }  // dataset row of the next document
+  DocumentAttention read_next_attention();
 
  private:
   std::string path_;
@@ -59,30 +60,29 @@ class DocumentFileReader {
   std::int64_t row_ = 0;
 };
 
-// ---- Measures of attention that need more than sums over rows: exact values of a few sorted rows,
-// and the DuoAttention score of kvpress
+// ---- Measures of attention that sums over rows do not determine
 
 // Returns `count` evenly spaced rows of [0, length), always including the last row.
 std::vector<std::int64_t> evenly_spaced_rows(std::int64_t length, std::int64_t count);
 
 // Returns keys_90 ... keys_99 (number of keys that hold 90 % ... 99 % of the attention mass), then
 // top_4 ... top_1024 (mass of the largest keys) for one row. pattern: shape (keys).
-std::vector<double> key_counts_and_top_mass(std::span<const float> pattern);
+std::vector<double> measure_row_concentration(std::span<const float> pattern);
 
-// Returns the mean of key_counts_and_top_mass() over `count` rows of a document, one vector per
-// head. Must be called after Backend::attend().
+// Returns the mean of measure_row_concentration() over `count` rows of a document, one vector per
+// head. Must be called after Backend::compute_attention().
 std::vector<std::vector<double>> measure_attention_concentration(Backend& backend,
                                                                  const Sequence& sequence,
                                                                  std::int64_t longest,
                                                                  std::int64_t count);
 
-// Repeats a head's mean query and mean key at 500 positions, applies RoPE, and returns the area
-// under the cumulative attention of the last query: 1 if all attention is on the first key, near 0
-// if the query attends to itself.
-class MeanQkArea {
+// Computes the DuoAttention score of kvpress: repeats a head's mean query and mean key at 500
+// positions, applies RoPE, and returns the area under the cumulative attention of the last query:
+// 1 if all attention is on the first key, near 0 if the query attends to itself.
+class DuoAttentionScorer {
  public:
   // Vectors are not rotated in a layer without RoPE.
-  MeanQkArea(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
+  DuoAttentionScorer(const ModelConfig& model, std::int64_t layer, std::int64_t max_length);
 
   // query and key: mean vectors before RoPE, shape (d).
   double compute(std::span<const double> query, std::span<const double> key) const;
@@ -100,8 +100,8 @@ class MeanQkArea {
 
 // ---- Forward passes that accumulate statistics
 
-// Exact key counts (measure_attention_concentration()) of one document in one layer.
-struct ExactKeyCounts {
+// Result of measure_attention_concentration() for one document and one layer.
+struct AttentionConcentration {
   std::size_t document;      // index in the batch
   std::int64_t layer_index;  // in Statistics::layers
   std::vector<std::vector<double>> heads;
@@ -115,7 +115,7 @@ inline constexpr std::array kVectorBuffers = {ActivationBuffer::q, ActivationBuf
 struct BatchStatistics {
   std::vector<std::pair<std::size_t, LayerMoments>> moments;          // with an index into moments_
   std::vector<std::pair<std::size_t, LayerAttentionSums>> attention;  // with a layer index
-  std::vector<ExactKeyCounts> exact;
+  std::vector<AttentionConcentration> exact;
 };
 
 class StatsPass : public LayerStatistics {
@@ -124,76 +124,75 @@ class StatsPass : public LayerStatistics {
   StatsPass(const StatsRunPlan& plan, StatsRunState& state);
   ~StatsPass() override;
 
-  // Runs the forward pass of a batch with statistics, on a backend or an ExternalEngineObserver.
-  using RunWithStatistics = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
+  // Runs a forward pass that fills `statistics`, on a backend or an ExternalEngineObserver.
+  using PassRunner = std::function<void(const Batch& batch, LayerStatistics& statistics)>;
 
   // Runs a batch and adds it to the state. Returns the attention statistics of each document.
-  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared,
-                                        const RunWithStatistics& run);
+  std::vector<DocumentRecord> add_batch(const ExampleBatch& prepared, const PassRunner& run);
 
-  // Begin and end a forward pass that a capture shares with these statistics. The batch must
-  // outlive finish_batch().
-  void begin_batch(const PreparedBatch& prepared);
+  // For a forward pass shared with a capture: call begin_batch() before it and finish_batch() after
+  // it. `prepared` must stay valid until finish_batch() returns.
+  void begin_batch(const ExampleBatch& prepared);
   std::vector<DocumentRecord> finish_batch();
 
   // The two halves of add_batch(), for several devices: each device has a StatsPass that computes
-  // batches, and one StatsPass adds the results in batch order. compute_batch() only changes the
-  // state to set missing shifts.
-  BatchStatistics compute_batch(const PreparedBatch& prepared, const RunWithStatistics& run);
-  std::vector<DocumentRecord> add_batch(const PreparedBatch& prepared, BatchStatistics held);
-  // Whether the shift vectors of all moments are set; batches may then be computed concurrently.
-  bool has_fixed_shifts() const;
+  // batches, and one StatsPass adds the results in batch order. compute_batch_statistics() changes
+  // nothing in the state except missing shifts, which it sets.
+  BatchStatistics compute_batch_statistics(const ExampleBatch& prepared, const PassRunner& run);
+  std::vector<DocumentRecord> add_batch(const ExampleBatch& prepared, BatchStatistics held);
+  // Whether batches may run concurrently: always on a CPU, on a GPU once all shifts are set.
+  bool allows_concurrent_batches() const;
 
-  bool wants_attention() const override { return plan_.accumulates_attention(); }
-  void before_rotation(Backend& backend, std::int64_t layer) override;
-  void after_rotation(Backend& backend, std::int64_t layer) override;
-  void after_attention(Backend& backend, std::int64_t layer) override;
+  bool accumulates_attention() const override { return plan_.accumulates_attention(); }
+  void collect_before_rotation(Backend& backend, std::int64_t layer) override;
+  void collect_after_rotation(Backend& backend, std::int64_t layer) override;
+  void collect_after_attention(Backend& backend, std::int64_t layer) override;
 
  private:
   class MomentAccumulator;     // moments (group A) of one kind, stage and layer
   class AttentionAccumulator;  // attention statistics (groups B and C) of one layer
 
   void add_moments(VectorStage stage, std::int64_t layer);
-  std::int64_t layer_index(std::int64_t layer) const;  // in Statistics::layers
+  std::int64_t index_in_layers(std::int64_t layer) const;  // in Statistics::layers
   // Returns the number of query rows of a document in a position bucket.
   std::int64_t count_rows_in_bucket(std::int64_t length, std::int64_t bucket) const;
   // Returns the per-document values of one layer and head, shape (document columns).
-  double* document_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);
-  void add_mean_attention_areas(std::size_t document, std::int64_t layer_index);
-  void store_exact_key_counts(const ExactKeyCounts& rows);
+  double* head_statistics(std::size_t document, std::int64_t layer_index, std::int64_t head);
+  void add_cumulative_attention_areas(std::size_t document, std::int64_t layer_index);
+  void store_attention_concentration(const AttentionConcentration& measured);
 
   const StatsRunPlan& plan_;
   StatsRunState& state_;
   Backend* backend_ = nullptr;  // runs the current batch
-  const PreparedBatch* prepared_ = nullptr;
+  const ExampleBatch* prepared_ = nullptr;
   BatchStatistics* buffered_ = nullptr;  // when set, statistics go here instead of the state
   std::vector<std::unique_ptr<MomentAccumulator>> moments_;
   std::vector<std::unique_ptr<AttentionAccumulator>> attention_;  // (layers)
   AttentionRequest attention_request_;
-  std::vector<MeanQkArea> areas_;  // (layers); empty if the settings do not ask for it
+  std::vector<DuoAttentionScorer> areas_;  // (layers); empty if the settings do not ask for it
   // Mean queries and keys before RoPE of each document in the batch, for the current layer.
   std::vector<std::vector<double>> query_means_;  // (documents), each (heads, d)
   std::vector<std::vector<double>> key_means_;    // (documents), each (key heads, d)
   std::vector<DocumentRecord> documents_;         // of the batch
-  std::vector<PatternPairCounts> pairs_;          // (documents)
+  std::vector<TokenPatternCounts> pairs_;         // (documents)
 };
 
-// Computes statistics of vectors from an external engine with the CPU backend.
+// Receives vectors from an external engine and computes their statistics on the CPU backend.
 class ExternalEngineObserver : public Observer {
  public:
   explicit ExternalEngineObserver(const EngineModel& model);
   ~ExternalEngineObserver() override;
 
   // Runs a batch. Throws a bad-input error unless `run` passes q, k and v of each layer once.
-  void run(const Batch& batch, const RunPass& run, LayerStatistics& statistics);
+  void run_batch(const Batch& batch, const RunPass& run, LayerStatistics& statistics);
 
   bool wants(HookPoint point) const override;
-  void see(HookPoint point, ConstTensorView activation) override;
+  void observe(HookPoint point, ConstTensorView activation) override;
 
  private:
-  using Vectors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
+  using QkvTensors = std::array<Tensor, 3>;  // q, k and v: (rows, heads, width)
 
-  // Width of the queries (0), keys (1) or values (2) that the engine passes.
+  // Width of the engine's vectors of one kind (0: queries, 1: keys, 2: values).
   std::int64_t vector_width(std::size_t kind) const {
     return kind == 2 ? d_value_ : model_.config.d_head;
   }
@@ -203,8 +202,8 @@ class ExternalEngineObserver : public Observer {
   std::unique_ptr<Backend> backend_;
   const Batch* batch_ = nullptr;
   LayerStatistics* statistics_ = nullptr;
-  std::map<std::int64_t, Vectors> waiting_;  // layers of which some vectors are missing
-  std::vector<bool> done_;                   // (layers)
+  std::map<std::int64_t, QkvTensors> waiting_;  // layers that still lack q, k or v
+  std::vector<bool> done_;                      // (layers)
 };
 
 }  // namespace qkscope

@@ -27,7 +27,7 @@ ConstTensorView find_key_scale(const SafetensorsFile& file, std::int64_t layer) 
   const auto suffix = fmt::format("layers.{}.self_attn.k_scale", layer);
   for (const auto& [name, tensor] : file.header().tensors)
     if (name == suffix || name.ends_with("." + suffix)) return file.tensor(name);
-  bad_input("{}: has no {}; expected the fp8-kv export of this model", file.path(), suffix);
+  reject("{}: has no {}; expected the fp8-kv export of this model", file.path(), suffix);
 }
 
 constexpr VectorKind kKinds[] = {VectorKind::query, VectorKind::key, VectorKind::value};
@@ -39,49 +39,48 @@ bool is_selected(const std::vector<T>& list, T value) {  // an empty list means 
 }
 
 void check_statistics_settings(const StatisticsSettings& settings, const ModelConfig& model) {
-  require_equal_heads(model, "statistics");
+  require_uniform_head_shapes(model, "statistics");
   if (settings.layers)
     for (const auto layer : *settings.layers)
       if (layer < 0 || layer >= model.n_layers)
-        bad_input("stats.layers: there is no layer {}; the model has 0 to {}", layer,
-                  model.n_layers - 1);
+        reject("stats.layers: there is no layer {}; the model has 0 to {}", layer,
+               model.n_layers - 1);
   for (const auto& [layer, head] : settings.columns) {
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
-      bad_input("stats.columns: there is no head {} of layer {}; layers are 0 to {}, heads 0 to {}",
-                head, layer, model.n_layers - 1, model.n_heads - 1);
+      reject("stats.columns: there is no head {} of layer {}; layers are 0 to {}, heads 0 to {}",
+             head, layer, model.n_layers - 1, model.n_heads - 1);
     if (!model.layers[static_cast<std::size_t>(layer)].attends())
-      bad_input("stats.columns: layer {} has no attention; layers with attention are {}", layer,
-                list_layers(model, true));
+      reject("stats.columns: layer {} has no attention; layers with attention are {}", layer,
+             format_layer_ranges_by_attention(model, true));
   }
   if (!settings.moments && !settings.near_keys && settings.retrieval.empty())
-    bad_input("stats.groups: nothing is asked for; expected A, B or C, or stats.retrieval");
-  if (std::ranges::find(settings.bucket_covariance, VectorKind::value) !=
-      settings.bucket_covariance.end())
-    bad_input("stats.bucket_covariance: expected q and k, found v");
+    reject("stats.groups: nothing is asked for; expected A, B or C, or stats.retrieval");
+  if (std::ranges::count(settings.bucket_covariance, VectorKind::value) > 0)
+    reject("stats.bucket_covariance: expected q and k, found v");
   if (settings.near_keys && model.has_sinks())
-    bad_input(
+    reject(
         "stats.groups: sums over attention (B and C) take a query's weights to sum to one, and "
         "with the learned sinks of this {} model they do not; ask for A alone",
         model.family);
   for (const auto& replacement : settings.kl)
     if (replacement.scale == KeyReplacement::Scale::group && model.d_head % replacement.group != 0)
-      bad_input("stats.kl: {}: groups of {} do not divide the head dimension {}", replacement.name,
-                replacement.group, model.d_head);
+      reject("stats.kl: {}: groups of {} do not divide the head dimension {}", replacement.name,
+             replacement.group, model.d_head);
 }
 
 // Moments have the same width for all kinds of vectors. Leaves out v if its width differs from q
 // and k, or throws a bad-input error if the settings request v.
-void exclude_values_of_other_width(StatisticsSettings& settings, std::int64_t d_value,
-                                   std::int64_t d_head) {
+void exclude_mismatched_value_vectors(StatisticsSettings& settings, std::int64_t d_value,
+                                      std::int64_t d_head) {
   if (d_value == d_head || !is_selected(settings.kinds, VectorKind::value)) return;
   if (!settings.kinds.empty())
-    bad_input("stats.kinds: v has {} dimensions and q and k have {}; leave v out", d_value, d_head);
+    reject("stats.kinds: v has {} dimensions and q and k have {}; leave v out", d_value, d_head);
   settings.kinds = {VectorKind::query, VectorKind::key};
 }
 
-void describe_layers(Statistics& statistics, const RunPlan& run) {
+void add_layer_descriptions(Statistics& statistics, const RunPlan& run) {
   for (const auto layer : statistics.layers) {
-    // A head group in the manifest holds the metadata that a capture writes for the layer.
+    // The manifest's head groups (queries or keys of one layer) hold the metadata of that layer.
     const auto group = std::ranges::find_if(run.manifest.groups,
                                             [&](const HeadGroup& g) { return g.layer == layer; });
     QKSCOPE_ASSERT(group != run.manifest.groups.end());
@@ -124,7 +123,7 @@ Statistics make_empty_statistics(const StatsConfig& config, const RunPlan& run) 
   statistics.interleaved = run.model.rope_interleaved;
   for (std::int64_t layer = 0; layer < run.model.n_layers; ++layer)
     if (run.model.layers[as_index(layer)].has_attention()) statistics.layers.push_back(layer);
-  describe_layers(statistics, run);
+  add_layer_descriptions(statistics, run);
   return statistics;
 }
 
@@ -135,10 +134,10 @@ void add_empty_moments(StatsRunPlan& plan) {
     if (!asked || std::find(asked->begin(), asked->end(), layer) != asked->end())
       statistics.moment_layers.push_back(layer);
   if (statistics.moment_layers.empty() && plan.run.model.has_recurrence())
-    bad_input("stats.layers: none of the layers {} has attention; layers with attention are {}",
-              fmt::join(*asked, ", "), list_layers(plan.run.model, true));
+    reject("stats.layers: none of the layers {} has attention; layers with attention are {}",
+           fmt::join(*asked, ", "), format_layer_ranges_by_attention(plan.run.model, true));
   if (statistics.moment_layers.empty())
-    bad_input("stats.layers: none of the layers {} runs on text", fmt::join(*asked, ", "));
+    reject("stats.layers: none of the layers {} runs on text", fmt::join(*asked, ", "));
   for (const auto kind : kKinds)
     for (const auto stage : kStages) {
       const auto& settings = plan.config.stats;
@@ -148,20 +147,20 @@ void add_empty_moments(StatsRunPlan& plan) {
       auto& layers = statistics.moments[{kind, stage}];
       for (const auto layer : statistics.moment_layers)
         layers.push_back(plan.accumulates_moments(kind, stage, layer)
-                             ? empty_layer_moments(plan.moment_request(kind, stage).shape)
+                             ? make_layer_moments(plan.moment_request(kind, stage).shape)
                              : LayerMoments());
     }
 }
 
-// Replaces the sections "capture" and "output" of a configuration by the statistics settings.
-Json replace_capture_by_settings(Json configuration, const StatisticsSettings& settings) {
+// Replaces the sections "capture" and "output" of a configuration with the statistics settings.
+Json replace_capture_section(Json configuration, const StatisticsSettings& settings) {
   configuration.erase("capture");
   configuration.erase("output");
   configuration["stats"] = statistics_settings_to_json(settings);
   return configuration;
 }
 
-StatisticsSettings with_bucket_size(const StatsConfig& config) {
+StatisticsSettings settings_with_bucket_size(const StatsConfig& config) {
   StatisticsSettings settings = config.stats;
   if (settings.bucket_size == 0)
     settings.bucket_size =
@@ -171,25 +170,25 @@ StatisticsSettings with_bucket_size(const StatsConfig& config) {
 
 // Size in bytes of the elements of several vectors.
 template <typename... T>
-std::int64_t memory_bytes_of(const std::vector<T>&... values) {
+std::int64_t vector_bytes(const std::vector<T>&... values) {
   return (std::int64_t{0} + ... + (std::ssize(values) * static_cast<std::int64_t>(sizeof(T))));
 }
 
-std::int64_t state_bytes(const Statistics& statistics) {
+std::int64_t statistics_memory_bytes(const Statistics& statistics) {
   const auto& a = statistics.attention;
-  auto bytes = memory_bytes_of(a.sum, a.square, a.document_square, a.document_cross, a.document_sum,
-                               a.document_sum_square, a.key_mass, a.key_observed);
+  auto bytes = vector_bytes(a.sum, a.square, a.document_square, a.document_cross, a.document_sum,
+                            a.document_sum_square, a.key_mass, a.key_observed);
   for (const auto& [key, layers] : statistics.moments)
     for (const auto& layer : layers) {
-      bytes += memory_bytes_of(layer.buckets.mean, layer.buckets.m2, layer.buckets.cov);
+      bytes += vector_bytes(layer.buckets.mean, layer.buckets.m2, layer.buckets.cov);
       for (const auto* m : {&layer.first, &layer.body})
-        bytes += memory_bytes_of(m->mean, m->m2, m->ct, m->cu, m->m3, m->m4, m->min, m->max,
-                                 m->pair_abs, m->norm_mean, m->norm_max);
+        bytes += vector_bytes(m->mean, m->m2, m->ct, m->cu, m->m3, m->m4, m->min, m->max,
+                              m->pair_abs, m->norm_mean, m->norm_max);
     }
   return bytes;
 }
 
-// Adds the floating-point operations for one document: forward pass and each kind of statistics.
+// Adds to `dry` the floating-point operations for one document: forward pass and statistics.
 void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto& model = plan.run.model;
   const auto& s = plan.config.stats;
@@ -208,54 +207,52 @@ void add_document_flop(const StatsRunPlan& plan, std::int64_t length, StatsDryRu
       dry.moments_flop += d * (d + 1) * to_double(moments.body.heads) * to_double(length);
 }
 
-// Returns key scales, shape (layers, key heads); a scale per tensor is repeated for every head.
+// Returns key scales, shape (layers, key heads); a per-tensor scale is repeated for every head.
 std::vector<float> read_key_scales(const std::string& path, const ModelConfig& model) {
-  const SafetensorsFile file(export_file_path(path, kKeyScalesFile));
+  const SafetensorsFile file(resolve_exported_file(path, kKeyScalesFile));
   std::vector<float> scales;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
     const auto scale = find_key_scale(file, layer);
     const bool per_head = scale.size() == model.n_kv_heads;
     if (scale.dtype() != DType::f32 || (scale.size() != 1 && !per_head))
-      bad_input("{}: the scales of layer {} are {} x {}; expected 1 or {} (key heads) of float32",
-                file.path(), layer, scale.size(), dtype_name(scale.dtype()), model.n_kv_heads);
+      reject("{}: the scales of layer {} are {} x {}; expected 1 or {} (key heads) of float32",
+             file.path(), layer, scale.size(), dtype_name(scale.dtype()), model.n_kv_heads);
     for (std::int64_t head = 0; head < model.n_kv_heads; ++head)
       scales.push_back(scale.data<float>()[per_head ? head : 0]);
   }
   for (const float scale : scales)
-    if (!(scale > 0.0f))
-      bad_input("{}: holds the scale {}; expected more than 0", file.path(), scale);
+    if (!(scale > 0.0f)) reject("{}: holds the scale {}; expected more than 0", file.path(), scale);
   return scales;
 }
 
 // Returns the q-filter of each key head, shape (layers, key heads, d).
 std::vector<float> read_key_filters(const std::string& path, const ModelConfig& model) {
-  const SafetensorsFile file(export_file_path(path, kKeyFiltersFile));
+  const SafetensorsFile file(resolve_exported_file(path, kKeyFiltersFile));
   if (!file.header().tensors.contains(kFilters))
-    bad_input("{}: has no tensor {}; expected a q-filters export", file.path(), kFilters);
+    reject("{}: has no tensor {}; expected a q-filters export", file.path(), kFilters);
   const auto filters = file.tensor(kFilters);
   const Shape expected = {model.n_layers, model.n_kv_heads, model.d_head};
   if (filters.dtype() != DType::f32 || filters.shape() != expected)
-    bad_input("{}: {} is {} of shape {}; expected float32 of shape {} for this model", file.path(),
-              kFilters, dtype_name(filters.dtype()), filters.shape().to_string(),
-              expected.to_string());
+    reject("{}: {} is {} of shape {}; expected float32 of shape {} for this model", file.path(),
+           kFilters, dtype_name(filters.dtype()), filters.shape().to_string(),
+           expected.to_string());
   return {filters.data<float>(), filters.data<float>() + filters.size()};
 }
 
 }  // namespace
 
-std::string export_file_path(const std::string& path, const char* name) {
+std::string resolve_exported_file(const std::string& path, const char* name) {
   return is_folder(path) ? path + "/" + name : path;
 }
 
 Json effective_stats_config(const StatsConfig& config) {
-  return replace_capture_by_settings(effective_config(config.run), with_bucket_size(config));
+  return replace_capture_section(effective_config(config.run), settings_with_bucket_size(config));
 }
 
 bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
                                        std::int64_t layer) const {
   const auto& s = config.stats;
-  const auto& layers = statistics.moment_layers;
-  if (!s.moments || !std::ranges::binary_search(layers, layer)) return false;
+  if (!s.moments || !std::ranges::binary_search(statistics.moment_layers, layer)) return false;
   if (!is_selected(s.kinds, kind)) return false;
   if (kind == VectorKind::value && run.engine) return stage == VectorStage::pre;
   if (!is_selected(s.stages, stage)) return false;
@@ -270,7 +267,6 @@ bool StatsRunPlan::accumulates_moments(VectorKind kind, VectorStage stage,
 
 MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) const {
   const auto& s = config.stats;
-  const auto covariances = s.bucket_covariance;
   MomentRequest request;
   request.shape.heads = kind == VectorKind::query ? statistics.heads : statistics.key_heads;
   request.shape.dim = statistics.dim;
@@ -280,7 +276,7 @@ MomentRequest StatsRunPlan::moment_request(VectorKind kind, VectorStage stage) c
   }
   request.shape.buckets = s.buckets;
   request.shape.bucket_covariance =
-      stage == VectorStage::post && std::ranges::find(covariances, kind) != covariances.end();
+      stage == VectorStage::post && std::ranges::count(s.bucket_covariance, kind) > 0;
   request.first = s.first;
   request.bucket_size = s.bucket_size;
   request.interleaved = run.model.rope_interleaved;
@@ -294,21 +290,20 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   plan.run = make_run_plan(config.run, compute, std::move(engine));
   auto& settings = plan.config.stats;
   check_statistics_settings(settings, plan.run.model);
-  settings = with_bucket_size(config);
+  settings = settings_with_bucket_size(config);
   auto d_value = plan.run.model.d_value();
   if (plan.run.engine) {  // provides q and k after RoPE only and runs no retrieval trials
     const auto& model = plan.run.engine->model();
     if (!settings.retrieval.empty())
-      bad_input("stats.retrieval: trials need the native engine; leave it out for {}",
-                model.engine);
+      reject("stats.retrieval: trials need the native engine; leave it out for {}", model.engine);
     if (!is_selected(settings.stages, VectorStage::post))
-      bad_input("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
+      reject("stats.stages: {} shows q and k after RoPE only; expected post", model.engine);
     settings.stages = {VectorStage::post};
     d_value = model.d_value;
   }
-  exclude_values_of_other_width(settings, d_value, plan.run.model.d_head);
+  exclude_mismatched_value_vectors(settings, d_value, plan.run.model.d_head);
   auto& manifest = plan.run.manifest;
-  manifest.identity = replace_capture_by_settings(manifest.identity, settings);
+  manifest.identity = replace_capture_section(manifest.identity, settings);
   manifest.config_hash = config_hash(effective_stats_config(plan.config));
   plan.statistics = make_empty_statistics(plan.config, plan.run);
   if (settings.moments) add_empty_moments(plan);
@@ -317,7 +312,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   if (!settings.q_filters.empty())
     plan.key_filters = read_key_filters(settings.q_filters, plan.run.model);
   if (plan.accumulates_attention())
-    plan.statistics.attention = empty_attention_statistics(
+    plan.statistics.attention = make_attention_statistics(
         settings, std::ssize(plan.statistics.layers), plan.statistics.heads);
   // Statistics do not sample rows, but the part format requires one head group.
   manifest.groups.resize(1);
@@ -326,7 +321,7 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   return plan;
 }
 
-void fill_post_moments_of_nope_layers(Statistics& statistics) {
+void copy_pre_to_post_rope_moments(Statistics& statistics) {
   for (const auto kind : {VectorKind::query, VectorKind::key}) {
     const auto pre = statistics.moments.find({kind, VectorStage::pre});
     const auto post = statistics.moments.find({kind, VectorStage::post});
@@ -352,7 +347,7 @@ StatsDryRun dry_run_stats(const StatsPlan& made, const Shard& shard) {
     const auto& plan = made.run_plan();
     StatsDryRun dry;
     ExampleSource source(plan.run, shard);
-    if (source.has_dataset_ids()) source.count_documents_with_unique_ids();
+    if (source.has_dataset_ids()) source.check_ids_and_count_documents();
     Example example;
     while (source.next(example)) {
       ++dry.examples;
@@ -361,9 +356,9 @@ StatsDryRun dry_run_stats(const StatsPlan& made, const Shard& shard) {
       dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
       add_document_flop(plan, example.record.tokens, dry);
     }
-    dry.dropped_chunks = source.dropped_chunks();
+    dry.dropped_chunks = source.dropped_chunk_count();
     dry.trials = count_retrieval_trials(plan);
-    dry.state_bytes = state_bytes(plan.statistics);
+    dry.state_bytes = statistics_memory_bytes(plan.statistics);
     const auto& settings = plan.config.stats;
     if (plan.run.engine) return dry;  // an external engine has its own memory
     dry.device_bytes =

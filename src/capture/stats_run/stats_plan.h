@@ -16,7 +16,7 @@ namespace qkscope {
 
 struct YamlDocument;
 
-// Reads the configuration of a capture and the section "stats".
+// Reads the configuration of a statistics run: the sections of a capture and the section "stats".
 StatsConfig read_stats_config(const YamlDocument& document);
 
 // Implementation of StatsPlan (qkscope/statistics.h).
@@ -28,7 +28,7 @@ struct StatsRunPlan {
   std::vector<float> key_filters;  // (model layers, key heads, d) of stats.q_filters, or empty
 
   bool accumulates_attention() const { return config.stats.near_keys; }
-  // Whether moments are accumulated; false after RoPE if they equal the moments before RoPE.
+  // Whether to accumulate these moments. False after RoPE if the moments before RoPE can be copied.
   bool accumulates_moments(VectorKind kind, VectorStage stage, std::int64_t layer) const;
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
@@ -40,15 +40,15 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
 // Returns the settings that determine the statistics, as far as they are known without the model.
 Json effective_stats_config(const StatsConfig& config);
 
-// On layers without RoPE, copies moments before RoPE to those after it. Call after all merges.
-void fill_post_moments_of_nope_layers(Statistics& statistics);
+// Fills post-RoPE moments of layers without RoPE from pre-RoPE moments. Call after all merges.
+void copy_pre_to_post_rope_moments(Statistics& statistics);
 
-// ---- Exports (docs/how-to/exports.md) that statistics over all keys (group C) read as input ----
+// ---- Export files (docs/how-to/exports.md) used as input for all-key statistics (group C)
 
 inline constexpr char kKeyScalesFile[] = "kv_scales.safetensors";  // of an fp8-kv export
 inline constexpr char kKeyFiltersFile[] = "model.safetensors";     // of a q-filters export
-// Returns the file of an export, given its folder or the file.
-std::string export_file_path(const std::string& path, const char* name);
+// Returns the path of the file `name` of an export. `path` is that file or its folder.
+std::string resolve_exported_file(const std::string& path, const char* name);
 
 // ---- Retrieval scores: which heads copy an answer from a needle in a long text
 

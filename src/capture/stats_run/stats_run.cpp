@@ -31,30 +31,29 @@ constexpr std::int64_t kRowGroup = 4096;
 constexpr const char* kFiles[] = {stats_layout::kSumsFile,      stats_layout::kChannelsFile,
                                   stats_layout::kAttentionFile, stats_layout::kDocumentsFile,
                                   stats_layout::kDistanceFile,  stats_layout::kRetrievalFile,
-                                  layout::kExamplesFile,        layout::kCardFile};
+                                  layout::kExamplesFile};
 constexpr const char* kFolders[] = {stats_layout::kColumnsFolder};
 
 Manifest make_stats_manifest(const StatsRunPlan& plan) {
-  auto manifest = manifest_with_fingerprints(plan.run);
+  auto manifest = make_fingerprinted_manifest(plan.run);
   const auto& stats = plan.config.stats;
   const auto add = [&](const char* what, const std::string& file) {
     manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
   };
   if (!stats.retrieval.empty()) add("retrieval", stats.retrieval);
   if (!stats.fp8_scales.empty())
-    add("fp8_scales", export_file_path(stats.fp8_scales, kKeyScalesFile));
+    add("fp8_scales", resolve_exported_file(stats.fp8_scales, kKeyScalesFile));
   if (!stats.q_filters.empty())
-    add("q_filters", export_file_path(stats.q_filters, kKeyFiltersFile));
+    add("q_filters", resolve_exported_file(stats.q_filters, kKeyFiltersFile));
   return manifest;
 }
 
-// Merges the sums of all parts, in order. Text lengths and positions come from the data set.
+// Merges the sums of all parts in order. Lengths and position sums follow the dataset order.
 Statistics merge_part_sums(const std::vector<Journal>& parts) {
   // A shard without documents is valid, because there may be more shards than texts.
   auto part =
       std::ranges::find_if(parts, [](const Journal& each) { return !each.entries().empty(); });
-  if (part == parts.end())
-    bad_input("{}: none of the shards has a document", parts.front().folder());
+  if (part == parts.end()) reject("{}: none of the shards has a document", parts.front().folder());
   const auto& first = *part;
   auto statistics = load_last_stats_state(first).statistics;
   for (++part; part != parts.end(); ++part)
@@ -67,43 +66,43 @@ Statistics merge_part_sums(const std::vector<Journal>& parts) {
     if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
   });
   update_position_sums(statistics);
-  fill_post_moments_of_nope_layers(statistics);
+  copy_pre_to_post_rope_moments(statistics);
   return statistics;
 }
 
-StatsPass::RunWithStatistics make_pass_runner(Backend& backend) {
+StatsPass::PassRunner make_pass_runner(Backend& backend) {
   return [&](const Batch& batch, LayerStatistics& statistics) {
-    NoObserver nobody;
+    NullObserver nobody;
     forward(backend, batch, nobody, statistics);
   };
 }
 
 // Accumulates statistics during the forward passes of a capture.
-class CaptureStatistics : public SharedPassStatistics {
+class CapturePassStatistics : public SharedPassConsumer {
  public:
-  CaptureStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
+  CapturePassStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
       : plan_(plan), shard_(shard), journal_(journal), part_(journal, {plan.statistics, {}}) {}
 
-  std::int64_t examples() const override { return part_.examples(); }
+  std::int64_t example_count() const override { return part_.example_count(); }
   void begin_run(Backend& backend) override {
-    if (part_.has_no_segments() && shard_.index == 0)
+    if (!part_.has_segments() && shard_.index == 0)
       part_.state().statistics.retrieval = run_retrieval_trials(plan_, backend);
     backend_ = &backend;
     pass_.emplace(plan_, part_.state());
   }
-  LayerStatistics& statistics_for_batch(const PreparedBatch& batch) override {
+  LayerStatistics& begin_batch(const ExampleBatch& batch) override {
     pass_->begin_batch(batch);
     return *pass_;
   }
-  void add_observed_batch(const PreparedBatch& batch) override {
+  void add_observed_batch(const ExampleBatch& batch) override {
     part_.add_batch(batch, pass_->finish_batch());
   }
-  void run_batch_alone(const PreparedBatch& batch) override {
+  void run_unshared_pass(const ExampleBatch& batch) override {
     part_.add_batch(batch, pass_->add_batch(batch, make_pass_runner(*backend_)));
   }
-  void finish(bool all) override {
+  void finish_run(bool is_complete) override {
     part_.flush();
-    if (all) journal_.mark_complete();
+    if (is_complete) journal_.mark_complete();
   }
 
  private:
@@ -118,35 +117,35 @@ class CaptureStatistics : public SharedPassStatistics {
 class StatisticsRun {
  public:
   StatisticsRun(const StatsRunPlan& plan, const StatsOptions& options,
-                const SharedPassCapture* capture)
+                const CaptureRequest* capture)
       : plan_(plan), options_(options), capture_(capture) {}
 
   StatsAndCaptureResult run() {
-    auto run = make_statistics_part_run(plan_, options_);
+    auto run = make_stats_shard_options(plan_, options_);
     run.check_inputs = [&] { ExampleSource(plan_.run, options_.shard).wait_for_tokenizer(); };
-    PartSession session(std::move(run));
+    ShardRun session(std::move(run));
     if (session.is_open() && capture_ != nullptr) {
-      CaptureStatistics statistics(plan_, options_.shard, session.journal());
+      CapturePassStatistics statistics(plan_, options_.shard, session.journal());
       captured_ = run_capture(capture_->plan, capture_->options, &statistics);
       result_.load_seconds = captured_->load_seconds;
       result_.forward_seconds = captured_->forward_seconds;
     }
-    if (session.is_open() && !stopped()) accumulate(session.journal());
+    if (session.is_open() && !is_stop_requested()) accumulate_part(session.journal());
     copy_run_totals(result_, session.finish(assemble_statistics));
     result_.seconds = seconds_since(start_);
     return {result_, captured_};
   }
 
  private:
-  void accumulate(Journal& journal) {
+  void accumulate_part(Journal& journal) {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
     StatsPartWriter part(journal, {plan_.statistics, {}});
-    // A new run checks ids for duplicates; a resumed run does not need to.
-    auto counting = source.start_counting_examples(
-        part.has_no_segments() && source.has_dataset_ids(), shows_progress());
-    if (!part.has_no_segments()) {
-      log::info("continuing after {} documents", format_count(journal.examples()));
+    // A new run checks document ids for duplicates; a resumed run did so when it began.
+    auto counting = source.scan_examples_async(!part.has_segments() && source.has_dataset_ids(),
+                                               shows_progress());
+    if (part.has_segments()) {
+      log::info("continuing after {} documents", format_count(journal.example_count()));
       for_each_example({journal},
                        [&](const ExampleRecord& example) { source.skip_stored_example(example); });
     }
@@ -160,17 +159,17 @@ class StatisticsRun {
       total_ = counting.get();
       auto& engine = *plan_.run.engine;
       ExternalEngineObserver feed(engine.model());
+      const auto pass = [&](const Batch& rows, Observer& observer) { engine.run(rows, observer); };
       return finish(
-          add_in_order(reader, part, [&](const Batch& batch, LayerStatistics& statistics) {
-            feed.run(
-                batch, [&](const Batch& rows, Observer& observer) { engine.run(rows, observer); },
-                statistics);
+          add_batches_serially(reader, part, [&](const Batch& batch, LayerStatistics& statistics) {
+            feed.run_batch(batch, pass, statistics);
           }));
     }
-    const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
+    const auto model = load_unprocessed_checkpoint(plan_.run.model_folder,
+                                                   config_overrides(plan_.run.config.model));
     const bool alone = plan_.run.workers.size() == 1;
-    const bool runs_trials = part.has_no_segments() && options_.shard.index == 0 &&
-                             !plan_.config.stats.retrieval.empty();
+    const bool runs_trials =
+        !part.has_segments() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
     std::unique_ptr<Backend> backend;
     if (alone || runs_trials) backend = make_backend(model, plan_.run.backend);
     source.wait_for_tokenizer();
@@ -178,12 +177,12 @@ class StatisticsRun {
     result_.load_seconds = seconds_since(start);
     if (runs_trials) part.state().statistics.retrieval = run_retrieval_trials(plan_, *backend);
     if (!alone) backend.reset();
-    finish(alone ? add_in_order(reader, part, make_pass_runner(*backend))
-                 : add_with_workers(reader, model, part));
+    finish(alone ? add_batches_serially(reader, part, make_pass_runner(*backend))
+                 : add_batches_with_workers(reader, model, part));
   }
 
-  bool add_in_order(BatchReader& reader, StatsPartWriter& part,
-                    const StatsPass::RunWithStatistics& run) {
+  bool add_batches_serially(BatchReader& reader, StatsPartWriter& part,
+                            const StatsPass::PassRunner& run) {
     StatsPass pass(plan_, part.state());
     return add_batches(part, [&] {
       const auto batch = reader.next();
@@ -197,7 +196,8 @@ class StatisticsRun {
   }
 
   // Devices compute batches concurrently, but statistics are added in batch order.
-  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPartWriter& part) {
+  bool add_batches_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
+                                StatsPartWriter& part) {
     struct ComputedBatch {
       BatchStatistics held;
       double seconds = 0.0;
@@ -209,16 +209,16 @@ class StatisticsRun {
       passes.push_back(std::make_unique<StatsPass>(plan_, part.state()));
     const auto make = [&](std::size_t worker) {
       const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
-      return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
+      return [backend, &own = *passes[worker]](const ExampleBatch& batch) {
         const auto start = Clock::now();
-        auto held = own.compute_batch(batch, make_pass_runner(*backend));
+        auto held = own.compute_batch_statistics(batch, make_pass_runner(*backend));
         return ComputedBatch{std::move(held), seconds_since(start)};
       };
     };
     BatchWorkers<ComputedBatch> workers(reader, count, make,
-                                        [&] { return pass.has_fixed_shifts(); });
+                                        [&] { return pass.allows_concurrent_batches(); });
     return add_batches(part, [&] {
-      auto done = workers.next();
+      auto done = workers.next_result();
       if (!done) return false;
       result_.forward_seconds += done->result.seconds / static_cast<double>(count);
       part.add_batch(done->batch, pass.add_batch(done->batch, std::move(done->result.held)));
@@ -231,26 +231,26 @@ class StatisticsRun {
     Progress progress({.what = "stats",
                        .unit = "documents",
                        .total = total_,
-                       .before = part.examples(),
+                       .before = part.example_count(),
                        .quiet = options_.quiet});
     const auto start = Clock::now();
-    const auto tokens_before = part.tokens();
-    while (!stopped()) {
+    const auto tokens_before = part.token_count();
+    while (!is_stop_requested()) {
       if (!add_next()) return true;
-      const auto rate = static_cast<double>(part.tokens() - tokens_before) / seconds_since(start);
-      progress.update(part.examples(),
-                      fmt::format("{} tokens/s", format_count(static_cast<std::uint64_t>(rate))));
-      if (options_.on_batch) options_.on_batch({part.examples(), total_, part.tokens()});
+      const auto rate = static_cast<std::uint64_t>(
+          static_cast<double>(part.token_count() - tokens_before) / seconds_since(start));
+      progress.update(part.example_count(), fmt::format("{} tokens/s", format_count(rate)));
+      if (options_.on_batch) options_.on_batch({part.example_count(), total_, part.token_count()});
     }
     return false;
   }
 
   bool shows_progress() const { return !options_.quiet || options_.on_batch; }
-  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
 
   const StatsRunPlan& plan_;
   const StatsOptions& options_;
-  const SharedPassCapture* capture_;
+  const CaptureRequest* capture_;
   Clock::time_point start_ = Clock::now();
   StatsResult result_;
   std::optional<CaptureResult> captured_;
@@ -274,7 +274,7 @@ const RunKind kStatisticsRun = {
         "output.data_root, or replace them with --overwrite",
 };
 
-void copy_run_totals(StatsResult& result, const PartRunResult& run) {
+void copy_run_totals(StatsResult& result, const ShardRunResult& run) {
   result.outcome = run.outcome;
   result.examples = run.examples;
   result.tokens = run.tokens;
@@ -288,9 +288,9 @@ void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts
   });
 }
 
-PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options) {
+ShardRunOptions make_stats_shard_options(const StatsRunPlan& plan, const StatsOptions& options) {
   const auto& data_root = plan.config.run.output.data_root;
-  if (!parse_store_address(data_root)) refuse_finished_capture(data_root);
+  if (!parse_store_uri(data_root)) check_no_finished_capture(data_root);
   return {.kind = kStatisticsRun,
           .data_root = data_root,
           .inputs = snapshot_inputs(plan.run),
@@ -302,7 +302,7 @@ PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& o
 }
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                                const SharedPassCapture* capture) {
+                                const CaptureRequest* capture) {
   return StatisticsRun(plan, options, capture).run();
 }
 
@@ -316,11 +316,10 @@ StatsResult merge_stats_shards(const std::string& folder) {
   return result;
 }
 
-void refuse_finished_capture(const std::string& folder) {
+void check_no_finished_capture(const std::string& folder) {
   if (const DataRoot root(folder); root.is_finished())
-    bad_input(
-        "{}: holds a capture; statistics need a folder of their own: --set output.data_root=DIR",
-        root.path());
+    reject("{}: holds a capture; statistics need a folder of their own: --set output.data_root=DIR",
+           root.path());
 }
 
 void write_final_statistics(const DataRoot& root, const Statistics& statistics,

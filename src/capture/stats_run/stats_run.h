@@ -25,19 +25,19 @@ namespace qkscope {
 
 class StatsPartWriter {
  public:
-  // Resumes from the journal, or starts from the state `fresh`.
+  // Resumes from the last state in the journal; starts from `fresh` if the journal is empty.
   StatsPartWriter(Journal& journal, StatsRunState fresh);
 
   StatsRunState& state() { return state_; }
-  bool has_no_segments() const { return journal_.entries().empty(); }
+  bool has_segments() const { return !journal_.entries().empty(); }
 
   // Adds the examples of a batch. state() must already include the sums of this batch.
-  void add_batch(const PreparedBatch& prepared, std::vector<DocumentRecord> documents);
+  void add_batch(const ExampleBatch& prepared, std::vector<DocumentRecord> documents);
   // Writes all examples and sums added so far to disk as a new segment.
   void flush();
 
-  std::int64_t examples() const { return done_.examples; }  // with those of earlier processes
-  std::int64_t tokens() const { return done_.tokens; }
+  std::int64_t example_count() const { return done_.examples; }  // with those of earlier processes
+  std::int64_t token_count() const { return done_.tokens; }
 
  private:
   Journal& journal_;
@@ -61,20 +61,19 @@ struct StatsAndCaptureResult {
   StatsResult statistics;
   std::optional<CaptureResult> capture;  // nullopt if the statistics needed no forward pass
 };
-struct SharedPassCapture {
+struct CaptureRequest {
   const RunPlan& plan;
   CaptureOptions options;
 };
-PartRun make_statistics_part_run(const StatsRunPlan& plan, const StatsOptions& options);
-// An AssembleParts function: merges the sums of all parts and writes the final files.
+ShardRunOptions make_stats_shard_options(const StatsRunPlan& plan, const StatsOptions& options);
+// Implements PartAssembler: merges the sums of all parts and writes the final files.
 void assemble_statistics(const DataRoot& root, const std::vector<Journal>& parts);
-void copy_run_totals(StatsResult& result, const PartRunResult& run);
+void copy_run_totals(StatsResult& result, const ShardRunResult& run);
 
 StatsAndCaptureResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                                const SharedPassCapture* capture = nullptr);
+                                const CaptureRequest* capture = nullptr);
 
-// Throws a bad-input error if the folder contains a finished capture.
-void refuse_finished_capture(const std::string& folder);
+void check_no_finished_capture(const std::string& folder);
 
 // Writes final statistics to root.final_folder(). `add_examples` appends examples in dataset order.
 void write_final_statistics(const DataRoot& root, const Statistics& statistics,

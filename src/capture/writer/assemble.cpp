@@ -35,7 +35,7 @@ constexpr std::int64_t kMetadataBytesPerRowGroup = 8 << 10;
 constexpr std::int64_t kPageBytesPerHead = 3 << 20;  // bytes of uncompressed pages
 
 std::size_t usable_file_descriptors() {
-  const auto left = available_file_descriptors();
+  const auto left = count_free_file_descriptors();
   return left > kReservedFiles ? left - kReservedFiles : 1;
 }
 
@@ -46,7 +46,7 @@ struct FileDescriptorBudget {
 
   FileDescriptorBudget() {
     const auto room = usable_file_descriptors();
-    // A thread may also use two segments that other threads have evicted from the cache.
+    // Besides head files, a thread may hold two open segments that the cache has already evicted.
     constexpr std::size_t kPerThread = kMaxHeadsPerJob + 2;
     threads =
         std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
@@ -75,25 +75,25 @@ std::size_t max_background_heads(const Manifest& manifest) {
 
 }  // namespace
 
-// Output files of adjacent heads in a group, whose rows are contiguous. Written by one thread.
+// Output files of adjacent heads, whose rows are contiguous in segments; written by one thread.
 class CaptureAssembler::HeadFiles {
  public:
   // The manifest must outlive this object.
   HeadFiles(const Manifest& manifest, std::size_t group, HeadRange heads)
       : manifest_(&manifest), group_(group), heads_(heads), bucket_(manifest.sampler) {}
 
-  std::size_t heads() const { return heads_.count; }
-  std::int64_t rows() const { return rows_; }             // rows appended per head
-  const BucketCounts& counts() const { return counts_; }  // rows by bucket, over all heads
+  std::size_t head_count() const { return heads_.count; }
+  std::int64_t rows_per_head() const { return rows_; }           // rows appended per head
+  const BucketCounts& bucket_counts() const { return counts_; }  // rows by bucket, over all heads
 
   // Appends the rows of all parts; the first call creates the files. A single growing part may be
   // passed repeatedly: each call appends only the segments that are new since the last call.
   // Buffers are local, because hundreds of HeadFiles may wait for more segments at the same time.
   void append_new_rows(const std::string& folder, SegmentCache& segments) {
-    if (writers_.empty()) create(folder);
+    if (writers_.empty()) create_files(folder);
     std::shared_ptr<const SegmentReader> segment;
     std::vector<BlockIndexEntry> index;  // (examples of the segment)
-    HeadBlock block;
+    CapturedRows block;
     OrderedExampleReader examples(segments, segments_);
     while (examples.next()) {
       if (segment != examples.segment()) {
@@ -102,7 +102,7 @@ class CaptureAssembler::HeadFiles {
       }
       segment->read_block(index[examples.index_in_segment()], heads_,
                           manifest_->head_dim_of(head_group()), block);
-      if (!block.positions.empty()) append(block);
+      if (!block.positions.empty()) append_block(block);
     }
     segments_ = segments.parts().front().entries().size();
   }
@@ -115,7 +115,7 @@ class CaptureAssembler::HeadFiles {
 
  private:
   const HeadGroup& head_group() const { return manifest_->groups[group_]; }
-  void create(const std::string& folder) {
+  void create_files(const std::string& folder) {
     for (std::size_t i = 0; i < heads_.count; ++i) {
       const auto head = head_group().heads[heads_.first + i];
       const auto path = head_file_path(folder, manifest_->head_id(head_group(), head));
@@ -126,11 +126,11 @@ class CaptureAssembler::HeadFiles {
                             .token_strings = manifest_->token_strings,
                             .example_keys = true,
                             .row_group_size = manifest_->row_group_size,
-                            .metadata = manifest_->file_metadata(head_group(), head)}));
+                            .metadata = manifest_->head_file_metadata(head_group(), head)}));
     }
   }
 
-  void append(const HeadBlock& block) {
+  void append_block(const CapturedRows& block) {
     std::vector<std::int32_t> buckets;
     for (const auto position : block.positions) {
       buckets.push_back(bucket_.bucket_of(position));
@@ -154,7 +154,7 @@ class CaptureAssembler::HeadFiles {
   std::size_t group_;  // index in the manifest
   HeadRange heads_;
   PositionBuckets bucket_;
-  std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads), empty before create()
+  std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads), empty before create_files()
   std::size_t segments_ = 0;                          // segments appended so far
   std::int64_t rows_ = 0;
   BucketCounts counts_;
@@ -184,7 +184,7 @@ void CaptureAssembler::start_background_assembly() {
   const auto most = max_background_heads(manifest);
   std::size_t heads = 0;
   for (; background_jobs_ < jobs_.size(); ++background_jobs_) {
-    heads += jobs_[background_jobs_].heads();
+    heads += jobs_[background_jobs_].head_count();
     if (heads > most) break;
   }
   if (background_jobs_ == 0) return;
@@ -201,7 +201,7 @@ void CaptureAssembler::start_background_assembly() {
   }
 }
 
-void CaptureAssembler::announce_segment(const JournalEntry& entry) {
+void CaptureAssembler::enqueue_segment(const JournalEntry& entry) {
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back(entry);
@@ -209,7 +209,7 @@ void CaptureAssembler::announce_segment(const JournalEntry& entry) {
   more_.notify_one();
 }
 
-// Runs at low priority, which new threads inherit, so that threads that feed the device run first.
+// Runs at low priority (inherited by new threads), so that threads feeding the device run first.
 void CaptureAssembler::run_background_assembly() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // on Linux affects only the calling thread
   try {
@@ -222,14 +222,15 @@ void CaptureAssembler::run_background_assembly() {
         waiting_.pop_front();
       }
       verify_new_segments(verified_);
-      make_folder();
+      make_final_folder_once();
       // Skips files with too many row groups, and all remaining files once background work is
       // stopped; finish() appends the skipped rows.
       SegmentCache segments(parts_, 1);
       std::atomic<std::size_t> next = 0;
       const auto append = [&] {
         for (auto i = next++; i < background_jobs_ && !ending_; i = next++)
-          if (jobs_[i].rows() < background_row_limit_) jobs_[i].append_new_rows(folder_, segments);
+          if (jobs_[i].rows_per_head() < background_row_limit_)
+            jobs_[i].append_new_rows(folder_, segments);
       };
       std::vector<std::future<void>> others;
       for (int i = 1; i < thread_count() / 2; ++i) others.push_back(run_in_background(append));
@@ -254,7 +255,7 @@ void CaptureAssembler::stop_background_assembly() {
   ahead_ = {};
 }
 
-void CaptureAssembler::make_folder() {
+void CaptureAssembler::make_final_folder_once() {
   if (folder_made_) return;
   root_.make_final_folder();
   folder_made_ = true;
@@ -270,10 +271,10 @@ void CaptureAssembler::finish(bool quiet) {
   log_step("the work ahead has ended");
   verify_new_segments(verified_);
   log_step("all segments are checked");
-  make_folder();
+  make_final_folder_once();
   const auto& manifest = parts_.front().manifest();
   CaptureSummary summary;
-  for (const auto& part : parts_) summary.non_finite += part.non_finite_rows();
+  for (const auto& part : parts_) summary.non_finite += part.non_finite_row_count();
   {
     const FileDescriptorBudget open;
     SegmentCache segments(parts_, open.segments);
@@ -289,7 +290,7 @@ void CaptureAssembler::finish(bool quiet) {
   write_json_file(folder_ + "/" + layout::kStateFile, capture_state_json(manifest, summary));
 }
 
-// Writes all head files, last jobs first: background work did not reach them, so they take longest.
+// Writes all head files, the last jobs first: background assembly skips them, so they take longest.
 BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t threads,
                                            bool quiet) {
   Progress progress({.what = "files",
@@ -311,33 +312,33 @@ BucketCounts CaptureAssembler::write_heads(SegmentCache& segments, std::size_t t
       job->append_new_rows(folder_, segments);
       job->finish();
       const std::lock_guard lock(mutex);
-      for (const auto& [bucket, rows] : job->counts()) counts[bucket] += rows;
-      progress.update(written += static_cast<std::int64_t>(job->heads()));
+      for (const auto& [bucket, rows] : job->bucket_counts()) counts[bucket] += rows;
+      progress.update(written += static_cast<std::int64_t>(job->head_count()));
     }
   });
   return counts;
 }
 
-CapturePart::CapturePart(const WriterPlan& plan, PartRun run)
+CaptureShardRun::CaptureShardRun(const PartWriterPlan& plan, ShardRunOptions run)
     : quiet_(run.quiet), session_(std::move(run)) {
   if (!session_.is_open()) return;
   auto& journal = session_.journal();
   assembler_ = std::make_unique<CaptureAssembler>(session_.root(), std::vector{journal});
   writer_ = std::make_unique<CapturePartWriter>(
-      plan, journal, [this](const JournalEntry& entry) { assembler_->announce_segment(entry); });
+      plan, journal, [this](const JournalEntry& entry) { assembler_->enqueue_segment(entry); });
 }
 
-CapturePart::~CapturePart() {
+CaptureShardRun::~CaptureShardRun() {
   writer_.reset();     // waits for the segment that is being closed
   assembler_.reset();  // deletes unfinished files while the data root is locked
 }
 
-void CapturePart::close(bool all) {
+void CaptureShardRun::close_part(bool is_complete) {
   writer_->flush();
-  if (all) session_.journal().mark_complete();
+  if (is_complete) session_.journal().mark_complete();
 }
 
-PartRunResult CapturePart::finish() {
+ShardRunResult CaptureShardRun::finish() {
   writer_.reset();
   if (session_.is_open()) assembler_.reset();  // incomplete part: drop its files
   return session_.finish([this](const DataRoot& root, std::vector<Journal> parts) {

@@ -20,19 +20,19 @@
 
 namespace qkscope {
 
-// Writes the final files to DataRoot::final_folder(). Without shards, most of the work can be done
-// in the background while the device computes.
+// Writes the final files of a capture to DataRoot::final_folder(). Without shards, most of the work
+// can be done in the background while the device computes.
 class CaptureAssembler {
  public:
   // `parts`: all shards in order, or the single part of a run without shards.
   CaptureAssembler(const DataRoot& root, std::vector<Journal> parts);
   ~CaptureAssembler();  // removes unfinished files
 
-  // Starts converting the segments of the single part on low-priority threads: existing segments,
-  // and segments passed to announce_segment().
+  // Starts converting segments on low-priority threads: existing segments and those passed to
+  // enqueue_segment(). Must not be called for a sharded run.
   void start_background_assembly();
-  // Announces a segment that was added to the journal of the part. Does not block.
-  void announce_segment(const JournalEntry& entry);
+  // Queues a segment for conversion after it was added to the part's journal. Does not block.
+  void enqueue_segment(const JournalEntry& entry);
 
   // Writes the remaining rows and closes all files. Call after the last segment. Throws a bad-input
   // error for damaged segments. The caller publishes the files.
@@ -43,13 +43,13 @@ class CaptureAssembler {
 
   void run_background_assembly();
   void stop_background_assembly();
-  void make_folder();
+  void make_final_folder_once();
   BucketCounts write_heads(SegmentCache& segments, std::size_t threads, bool quiet);
 
   DataRoot root_;
   std::string folder_;          // root_.final_folder()
   std::vector<Journal> parts_;  // lists the segments converted so far
-  std::vector<PartVerification> verified_;
+  std::vector<SegmentVerificationProgress> verified_;
   std::vector<HeadFiles> jobs_;
   bool folder_made_ = false;
 
@@ -64,28 +64,28 @@ class CaptureAssembler {
 
 // Writes one part (shard) of a capture, from locking the data root to publishing the files. Used by
 // native captures, captures through external engines, and CaptureWriter.
-class CapturePart {
+class CaptureShardRun {
  public:
   // Locks and opens the part. The plan must outlive this object.
-  CapturePart(const WriterPlan& plan, PartRun run);
-  ~CapturePart();
+  CaptureShardRun(const PartWriterPlan& plan, ShardRunOptions run);
+  ~CaptureShardRun();
 
   // Whether examples are still missing. All following methods except finish() require an open part.
   bool is_open() const { return writer_ != nullptr; }
   const Journal& journal() { return session_.journal(); }
   CapturePartWriter& writer() { return *writer_; }
-  // Starts writing final files while the caller computes (CaptureAssembler).
+  // Starts writing final files in the background, while the caller runs the model.
   void start_background_assembly() { assembler_->start_background_assembly(); }
-  // Flushes all rows to disk and, if `all` examples were added, marks the part complete.
-  void close(bool all);
+  // Flushes all rows to disk; `is_complete` (all examples were added) also marks the part complete.
+  void close_part(bool is_complete);
 
   // If the part is complete and the run has no shards, assembles and publishes the final files.
-  PartRunResult finish();
+  ShardRunResult finish();
 
  private:
   bool quiet_;
   std::unique_ptr<CaptureAssembler> assembler_ = nullptr;  // assembler of the open part
-  PartSession session_;
+  ShardRun session_;
   std::unique_ptr<CapturePartWriter> writer_;
 };
 

@@ -22,27 +22,27 @@ void run_cleanup_logging_errors(const Cleanup& cleanup) {
   }
 }
 
-void add_totals(PartRunResult& result, const Journal& part) {
-  result.examples += part.examples();
-  result.rows += part.rows();
-  result.tokens += part.tokens();
-  result.non_finite += part.non_finite_rows();
+void add_part_totals(ShardRunResult& result, const Journal& part) {
+  result.examples += part.example_count();
+  result.rows += part.row_count();
+  result.tokens += part.token_count();
+  result.non_finite += part.non_finite_row_count();
 }
 
 void assemble_and_publish(const DataRoot& root, std::vector<Journal> parts,
-                          const AssembleParts& assemble, PartRunResult& result) {
+                          const PartAssembler& assemble, ShardRunResult& result) {
   const auto start = Clock::now();
   assemble(root, std::move(parts));
   log::debug("assembly, {:.3f} s: the files are written", seconds_since(start));
-  root.publish();
+  root.move_final_files_to_root();
   result.assembly_seconds = seconds_since(start);
   log::debug("assembly, {:.3f} s: the files are published", result.assembly_seconds);
 }
 
 void check_any_part_exists(const DataRoot& root, const RunKind& kind) {
   if (root.list_started_shards().empty())
-    bad_input("{}: there are no parts of {}; run 'qkscope {} --shard i/n' first", root.path(),
-              kind.noun, kind.command);
+    reject("{}: there are no parts of {}; run 'qkscope {} --shard i/n' first", root.path(),
+           kind.noun, kind.command);
 }
 
 // Opens the parts of all shards in order; they share one manifest object.
@@ -60,23 +60,23 @@ std::vector<Journal> open_complete_parts(const DataRoot& root, const RunKind& ki
     Journal part(root.part_folder(shard));
     if (!part.is_complete())
       missing.push_back(
-          fmt::format("{}/{} (unfinished, {} {})", index, count, part.examples(), kind.unit));
+          fmt::format("{}/{} (unfinished, {} {})", index, count, part.example_count(), kind.unit));
     if (!parts.empty() && missing.empty()) {
       const auto& first = parts.front();
       const auto difference = describe_manifest_difference(first.manifest(), part.manifest());
       if (!difference.empty())  // such as parts copied by hand
-        bad_input("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
-                  part.folder(), difference);
+        reject("{}: {} and {} are not parts of one run: {}", root.path(), first.folder(),
+               part.folder(), difference);
       part.share_manifest_of(first);
     }
     parts.push_back(std::move(part));
   }
-  if (!missing.empty()) refuse_missing_shards(root.path(), std::move(missing));
+  if (!missing.empty()) throw_missing_shards(root.path(), std::move(missing));
   return parts;
 }
 
-PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
-                              const AssembleParts& assemble) {
+ShardRunResult merge_local_parts(const DataRoot& root, const RunKind& kind,
+                                 const PartAssembler& assemble) {
   if (root.is_finished()) {  // parts are left where an earlier merge ended before it removed them
     root.remove_leftover_parts();
     return {.outcome = RunOutcome::already_finished};
@@ -84,33 +84,33 @@ PartRunResult merge_in_folder(const DataRoot& root, const RunKind& kind,
   check_any_part_exists(root, kind);  // before the lock creates a folder
   const auto lock = root.lock_whole_root();
   auto parts = open_complete_parts(root, kind);
-  PartRunResult result;
-  for (const auto& part : parts) add_totals(result, part);
+  ShardRunResult result;
+  for (const auto& part : parts) add_part_totals(result, part);
   assemble_and_publish(root, std::move(parts), assemble, result);
   return result;
 }
 
 }  // namespace
 
-PartSession::PartSession(PartRun run, UnopenedTag) : run_(std::move(run)) {}
+ShardRun::ShardRun(ShardRunOptions run, DeferOpenTag) : run_(std::move(run)) {}
 
 // Delegates to another constructor, so that the destructor cleans up if open() throws.
-PartSession::PartSession(PartRun run) : PartSession(std::move(run), UnopenedTag()) {
+ShardRun::ShardRun(ShardRunOptions run) : ShardRun(std::move(run), DeferOpenTag()) {
   open();
 }
 
-PartSession::~PartSession() {
+ShardRun::~ShardRun() {
   if (ended_) return;
   if (lock_) run_cleanup_logging_errors([&] { root_->remove_unused_part(run_.shard, *lock_); });
   if (stored_ != nullptr)
     run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
 }
 
-void PartSession::open() {
-  const auto address = parse_store_address(run_.data_root);
+void ShardRun::open() {
+  const auto address = parse_store_uri(run_.data_root);
   if (!address) {
     root_.emplace(run_.data_root, run_.kind);
-    return open_folder();
+    return open_local_part();
   }
   if (run_.overwrite) run_.check_inputs();
   auto stored = std::make_unique<StoredRun>(*address, run_.kind.name);
@@ -122,11 +122,11 @@ void PartSession::open() {
   stored->begin_or_join_run(run_.manifest, run_.shard, run_.overwrite);
   stored_ = std::move(stored);
   root_.emplace(stored_->local_root(), run_.kind);
-  // If the local data root is finished, an earlier process ended before it could upload the files.
-  if (!root_->is_finished()) open_folder();
+  // If the local run is finished, an earlier process ended before it could upload the files.
+  if (!root_->is_finished()) open_local_part();
 }
 
-void PartSession::open_folder() {
+void ShardRun::open_local_part() {
   const bool replace = run_.overwrite && stored_ == nullptr;  // StoredRun replaces runs in a store
   if (root_->is_finished() && !replace) {
     root_->check_identity_of_finished_run(run_.manifest.identity);
@@ -135,7 +135,7 @@ void PartSession::open_folder() {
     return;
   }
   lock_ = root_->lock(run_.shard);
-  root_->refuse_foreign_files();
+  root_->check_no_foreign_files();
   if (replace) {
     run_.check_inputs();
     root_->remove_run_files(run_.manifest, run_.shard);
@@ -153,8 +153,8 @@ void PartSession::open_folder() {
   if (stored_ != nullptr) stored_->upload_new_journal_lines(*journal_, run_.shard);
 }
 
-PartRunResult PartSession::finish(const AssembleParts& assemble) {
-  PartRunResult result;
+ShardRunResult ShardRun::finish(const PartAssembler& assemble) {
+  ShardRunResult result;
   if (already_finished_) result.outcome = RunOutcome::already_finished;
   if (journal_) {
     try {
@@ -163,7 +163,7 @@ PartRunResult PartSession::finish(const AssembleParts& assemble) {
       StoredRun::delete_journal(*journal_);
       throw;
     }
-    add_totals(result, *journal_);
+    add_part_totals(result, *journal_);
     if (!journal_->is_complete()) {
       result.outcome = RunOutcome::interrupted;
     } else if (run_.shard.count > 1) {
@@ -178,31 +178,31 @@ PartRunResult PartSession::finish(const AssembleParts& assemble) {
       uploaded)
     if (lock_) run_cleanup_logging_errors([&] { root_->remove_unused_part(run_.shard, *lock_); });
   lock_.reset();
-  if (stored_ != nullptr && result.outcome == RunOutcome::finished) stored_->publish(run_.quiet);
+  if (stored_ != nullptr && result.outcome == RunOutcome::finished)
+    stored_->publish_files(run_.quiet);
   if (stored_ != nullptr && result.outcome == RunOutcome::interrupted)
     run_cleanup_logging_errors([&] { stored_->remove_unused_run(run_.shard); });
   ended_ = true;
   return result;
 }
 
-PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
-                              const AssembleParts& assemble) {
-  const auto address = parse_store_address(data_root);
-  if (!address) return merge_in_folder(DataRoot(data_root, kind), kind, assemble);
+ShardRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
+                               const PartAssembler& assemble) {
+  const auto address = parse_store_uri(data_root);
+  if (!address) return merge_local_parts(DataRoot(data_root, kind), kind, assemble);
   StoredRun stored(*address, kind.name);
   if (!stored.join_active_run()) {
     if (!stored.is_finished())
-      bad_input("{}: no parts of a run are there; run them with --shard i/n first",
-                stored.address());
+      reject("{}: no parts of a run are there; run them with --shard i/n first", stored.address());
     return {.outcome = RunOutcome::already_finished};
   }
-  PartRunResult result;
+  ShardRunResult result;
   const DataRoot local(stored.local_root(), kind);
   if (!local.is_finished()) {
     stored.download_all_parts(kind.unit);
-    result = merge_in_folder(local, kind, assemble);
+    result = merge_local_parts(local, kind, assemble);
   }
-  stored.publish(quiet);
+  stored.publish_files(quiet);
   return result;
 }
 

@@ -1,4 +1,4 @@
-// A run whose data root is filled part by part, one part per shard. PartRun locks the data root,
+// Runs that fill a data root part by part, one part per shard. ShardRun locks the data root,
 // resumes the part of an earlier process, publishes the final files and cleans up; captures,
 // statistics and any other kind of run supply only how a part is written and how complete parts
 // become final files. Folders and object stores work alike (capture/format/stored_run.h).
@@ -21,13 +21,13 @@ namespace qkscope {
 
 class StoredRun;
 
-// Outcome, totals over the parts of the run, and assembly_seconds. Callers measure the other times.
-using PartRunResult = CaptureResult;
+// Result with the outcome, totals over all parts and assembly_seconds; callers add the other times.
+using ShardRunResult = CaptureResult;
 
-// Writes the final files of complete parts to root.final_folder(); PartRun publishes them.
-using AssembleParts = std::function<void(const DataRoot& root, std::vector<Journal> parts)>;
+// Writes the final files of complete parts to root.final_folder(). The caller publishes them.
+using PartAssembler = std::function<void(const DataRoot& root, std::vector<Journal> parts)>;
 
-struct PartRun {
+struct ShardRunOptions {
   const RunKind& kind;
   std::string data_root;  // a folder or the address of an object store
   FileSnapshot inputs;    // files that the run reads, as they were before the manifest was made
@@ -41,12 +41,12 @@ struct PartRun {
 
 // Manages a part of a run from locking the folder to publishing the files. The caller appends
 // segments to an open part and marks its journal complete after the last example.
-class PartSession {
+class ShardRun {
  public:
   // Locks the data root and opens the part, or detects that the run is already finished.
-  explicit PartSession(PartRun run);
+  explicit ShardRun(ShardRunOptions run);
   // Unless finish() was called, removes a part without journal entries; other parts can be resumed.
-  ~PartSession();
+  ~ShardRun();
 
   // Whether examples are still missing; false for a finished run or a complete part.
   bool is_open() const { return journal_ && !journal_->is_complete(); }
@@ -56,15 +56,15 @@ class PartSession {
 
   // If the part is complete and the run has no shards, assembles and publishes the final files.
   // Returns RunOutcome::interrupted for an incomplete part.
-  PartRunResult finish(const AssembleParts& assemble);
+  ShardRunResult finish(const PartAssembler& assemble);
 
  private:
-  struct UnopenedTag {};
-  PartSession(PartRun run, UnopenedTag);
+  struct DeferOpenTag {};
+  ShardRun(ShardRunOptions run, DeferOpenTag);
   void open();
-  void open_folder();
+  void open_local_part();
 
-  PartRun run_;
+  ShardRunOptions run_;
   std::unique_ptr<StoredRun> stored_;  // null if the data root is a folder
   std::optional<DataRoot> root_;
   std::optional<DataRootLock> lock_;
@@ -73,9 +73,9 @@ class PartSession {
   bool ended_ = false;  // finish() has returned
 };
 
-// Assembles and publishes the parts of a sharded run. Missing and incomplete shards are a bad-input
-// error that names them.
-PartRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
-                              const AssembleParts& assemble);
+// Assembles and publishes the parts of a sharded run. Throws a bad-input error that names the
+// missing or incomplete shards, if any.
+ShardRunResult merge_all_parts(const RunKind& kind, const std::string& data_root, bool quiet,
+                               const PartAssembler& assemble);
 
 }  // namespace qkscope

@@ -19,16 +19,16 @@
 
 namespace qkscope {
 
-// The part of a run plan that the writer of sampled rows needs.
-struct WriterPlan {
+// The fields of a run plan that are needed to write sampled rows.
+struct PartWriterPlan {
   Manifest manifest;
   std::vector<HookPoint> points;  // one hook point per head group
   BackendOptions backend;         // device and type of the activations
   bool keep_non_finite = false;   // false: a vector with NaN or infinity ends the run
 };
 
-// Positions [begin, end) of a HeadGroupSample that belong to the same example.
-struct SampledRows {
+// Index range [begin, end) of the positions of one example in SampledPositions::positions.
+struct SampledRowRange {
   std::size_t example = 0;  // index in the batch
   std::size_t group = 0;    // index in the manifest
   std::size_t begin = 0;
@@ -44,7 +44,7 @@ struct CapturedBatch {
     double forward_seconds = 0.0;
   };
   struct RowBlock {
-    SampledRows rows;
+    SampledRowRange rows;
     Tensor vectors;  // (positions, selected heads, head_dim)
   };
   std::vector<RowBlock> blocks;
@@ -52,11 +52,11 @@ struct CapturedBatch {
 };
 
 // Copies a float32 tensor (rows, heads, width) with any row and head strides to contiguous memory.
-Tensor dense_copy(ConstTensorView from);
+Tensor contiguous_copy(ConstTensorView from);
 
 // Runs a batch and returns its sampled rows. Throws a bad-input error for a vector with NaN or
 // infinity unless the configuration keeps such rows.
-CapturedBatch capture_to_memory(const WriterPlan& plan, const PreparedBatch& prepared,
+CapturedBatch capture_to_memory(const PartWriterPlan& plan, const ExampleBatch& prepared,
                                 const RunPass& run);
 
 // Writes rows to the open segment of a part. Segments are closed often, so that a crash loses
@@ -65,29 +65,29 @@ class CapturePartWriter {
  public:
   // The caller must not use the journal until flush() returns or the writer is destroyed. `stored`
   // is called on another thread after a segment is recorded in the journal.
-  CapturePartWriter(const WriterPlan& plan, Journal& journal,
+  CapturePartWriter(const PartWriterPlan& plan, Journal& journal,
                     std::function<void(const JournalEntry&)> stored = {});
 
   // Runs a batch and stores its sampled rows, without buffering them in memory.
-  void capture_and_store(const PreparedBatch& prepared, const RunPass& run);
+  void capture_and_store(const ExampleBatch& prepared, const RunPass& run);
   // Stores the rows of a batch that another worker ran.
-  void append(const PreparedBatch& prepared, const CapturedBatch& captured);
+  void append_batch(const ExampleBatch& prepared, const CapturedBatch& captured);
   // Closes the open segment and waits until all rows are on disk.
   void flush();
 
-  std::int64_t examples() const { return done_.examples; }  // with those of earlier processes
-  std::int64_t rows() const { return done_.rows; }
-  std::int64_t tokens() const { return done_.tokens; }
+  std::int64_t example_count() const { return done_.examples; }  // with those of earlier processes
+  std::int64_t row_count() const { return done_.rows; }
+  std::int64_t token_count() const { return done_.tokens; }
   double forward_seconds() const { return forward_seconds_; }
 
  private:
-  void begin_batch(const PreparedBatch& prepared);
-  void add_rows(const PreparedBatch& prepared, const SampledRows& rows, ConstTensorView vectors);
-  void finish_batch(const PreparedBatch& prepared, const CapturedBatch::BatchTotals& count);
+  void begin_batch(const ExampleBatch& prepared);
+  void add_rows(const ExampleBatch& prepared, const SampledRowRange& rows, ConstTensorView vectors);
+  void finish_batch(const ExampleBatch& prepared, const CapturedBatch::BatchTotals& count);
   void commit_segment_in_background();
   void wait_for_segment_commit();
 
-  const WriterPlan& plan_;
+  const PartWriterPlan& plan_;
   Journal& journal_;
   std::function<void(const JournalEntry&)> stored_;
   std::size_t segments_;  // segments opened so far

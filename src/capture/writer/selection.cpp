@@ -17,40 +17,38 @@ namespace qkscope {
 namespace {
 
 // Returns the given indices, sorted and without duplicates, or all of [0, count) if none are given.
-std::vector<std::int64_t> checked_indices(const std::optional<std::vector<std::int64_t>>& given,
-                                          std::int64_t count, const std::string& key) {
+std::vector<std::int64_t> selected_indices(const std::optional<std::vector<std::int64_t>>& given,
+                                           std::int64_t count, const std::string& key) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   if (!given) return all;
   for (const auto index : *given)
     if (index < 0 || index >= count)
-      bad_input("{}: {} is out of range, the model has 0 to {}", key, index, count - 1);
+      reject("{}: {} is out of range, the model has 0 to {}", key, index, count - 1);
   std::set<std::int64_t> sorted(given->begin(), given->end());
   return {sorted.begin(), sorted.end()};
 }
 
-// Returns the heads that pass the filter, by layer.
 std::map<std::int64_t, std::vector<std::int64_t>> filtered_heads(const ModelConfig& model,
                                                                  const HeadFilter& filter) {
   std::map<std::int64_t, std::vector<std::int64_t>> wanted;
   if (!filter.pairs) {
-    const auto heads = checked_indices(filter.heads, model.n_heads, "capture.heads");
-    for (const auto layer : checked_indices(filter.layers, model.n_layers, "capture.layers"))
+    const auto heads = selected_indices(filter.heads, model.n_heads, "capture.heads");
+    for (const auto layer : selected_indices(filter.layers, model.n_layers, "capture.layers"))
       wanted[layer] = heads;
     return wanted;
   }
   for (const auto& [layer, head] : std::set(filter.pairs->begin(), filter.pairs->end())) {
     if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
-      bad_input(
-          "capture.heads: [{}, {}] is not there, the model has layers 0 to {} and heads 0 to {}",
-          layer, head, model.n_layers - 1, model.n_heads - 1);
+      reject("capture.heads: [{}, {}] is not there, the model has layers 0 to {} and heads 0 to {}",
+             layer, head, model.n_layers - 1, model.n_heads - 1);
     wanted[layer].push_back(head);
   }
   return wanted;
 }
 
-std::vector<LayerHead> draw_heads(const std::vector<LayerHead>& candidates,
-                                  const std::optional<HeadSampling>& sampling) {
+std::vector<LayerHead> sample_heads(const std::vector<LayerHead>& candidates,
+                                    const std::optional<HeadSampling>& sampling) {
   if (!sampling) return candidates;
   if (sampling->count > std::ssize(candidates))
     log::warn(
@@ -70,8 +68,8 @@ bool has_sliding_window(const ModelConfig& model, std::int64_t layer) {
 }
 
 // Returns the metadata keys head_sampling_* in the format of qk-sniffer's state file.
-Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::size_t selected,
-                       std::size_t selected_keys, std::int64_t excluded) {
+Json head_sampling_json(const ModelConfig& model, const HeadFilter& filter, std::size_t selected,
+                        std::size_t selected_keys, std::int64_t excluded) {
   std::int64_t sliding = 0;
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer)
     sliding += has_sliding_window(model, layer);
@@ -98,8 +96,8 @@ std::uint64_t combine_hash(std::uint64_t seed, std::uint64_t value) {
   return seed ^ (seed >> 32);
 }
 
-void keep_smallest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
-                          std::size_t rows) {
+void keep_lowest_hashed_positions(std::vector<std::int32_t>& positions, std::uint64_t seed,
+                                  std::size_t rows) {
   if (positions.size() <= rows) return;
   const auto before = [seed](std::int32_t a, std::int32_t b) {
     const auto hash_a = splitmix64(seed ^ splitmix64(static_cast<std::uint64_t>(a) + 1));
@@ -112,9 +110,9 @@ void keep_smallest_hashes(std::vector<std::int32_t>& positions, std::uint64_t se
   std::ranges::sort(positions);
 }
 
-HeadGroupSample sample_positions(const PreparedBatch& prepared, const HeadGroup& group,
-                                 const PositionSampler& sampler) {
-  HeadGroupSample sample;
+SampledPositions sample_positions(const ExampleBatch& prepared, const HeadGroup& group,
+                                  const PositionSampler& sampler) {
+  SampledPositions sample;
   for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
     const auto& example = prepared.examples[prepared.sequence[s]];
     const auto& sequence = prepared.batch.sequences[s];
@@ -139,8 +137,8 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
     return !model.layers[static_cast<std::size_t>(entry.first)].attends();
   });
   if (wanted.empty())
-    bad_input("capture: the chosen layers have no attention; layers with attention are {}",
-              list_layers(model, true));
+    reject("capture: the chosen layers have no attention; layers with attention are {}",
+           format_layer_ranges_by_attention(model, true));
   log_layers_without_attention(model);
   for (const auto& [layer, heads] : wanted) {
     const bool excluded = filter.full_attention_only && has_sliding_window(model, layer);
@@ -150,12 +148,12 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
     for (const auto head : heads) candidates.push_back({layer, head});
   }
   if (candidates.empty())
-    bad_input(
+    reject(
         "capture: no heads are left: {} of {} layers slide and capture.full_attention_only leaves "
         "them out; set it to false to capture them",
         selection.excluded_layers.size(), wanted.size());
 
-  const auto selected = draw_heads(candidates, filter.sampling);
+  const auto selected = sample_heads(candidates, filter.sampling);
   std::set<std::pair<std::int64_t, std::int64_t>> keys;
   for (const auto [layer, head] : selected) {
     const auto key_head = head * model.n_kv_heads_of(model.layer(layer)) / model.n_heads;
@@ -165,9 +163,8 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
     selection.layers[layer].keys.insert(key_head);
   }
   if (selection.layers.empty())
-    bad_input(
-        "capture: every selected head is in a cross-attention layer, which text does not use");
-  selection.metadata = sampling_metadata(model, filter, selected.size(), keys.size(), left_out);
+    reject("capture: every selected head is in a cross-attention layer, which text does not use");
+  selection.metadata = head_sampling_json(model, filter, selected.size(), keys.size(), left_out);
   return selection;
 }
 
@@ -189,7 +186,7 @@ std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64
   for (std::int64_t i = 0; i < length; ++i) {
     if (i >= bucket_end) {
       const auto here = bucket_of(i);
-      bucket_end = buckets_.positions(here).end;
+      bucket_end = buckets_.positions_of_bucket(here).end;
       p = options_.type == SamplerType::log_uniform
               ? std::min(1.0f, std::ldexp(static_cast<float>(options_.base_rate), -here))
               : static_cast<float>(
@@ -199,12 +196,12 @@ std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64
       positions.push_back(static_cast<std::int32_t>(i));
   }
   if (options_.max_rows)
-    keep_smallest_hashes(positions, seed, static_cast<std::size_t>(*options_.max_rows));
+    keep_lowest_hashed_positions(positions, seed, static_cast<std::size_t>(*options_.max_rows));
   return positions;
 }
 
-PreparedBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples) {
-  PreparedBatch prepared;
+ExampleBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples) {
+  ExampleBatch prepared;
   prepared.examples = std::move(examples);
   for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
     const auto& ids = prepared.examples[i].ids;

@@ -63,22 +63,22 @@ struct Example {
   std::vector<std::string> token_strings;  // (ids) such as "Ġthe", or empty when not captured
 };
 
-struct HeadGroupSample {
+struct SampledPositions {
   std::vector<std::int32_t> positions;  // sequence after sequence, ascending in each
   std::vector<std::int64_t> rows;       // (positions) row in the batch
   std::vector<std::size_t> ends;        // (sequences) end of each sequence in `positions`
 };
 
-struct PreparedBatch {
+struct ExampleBatch {
   std::vector<Example> examples;
-  Batch batch;                           // of the examples with at least one token
-  std::vector<std::size_t> sequence;     // (sequences) index into `examples`
-  std::vector<HeadGroupSample> samples;  // one sample per head group of the manifest
+  Batch batch;                            // of the examples with at least one token
+  std::vector<std::size_t> sequence;      // (sequences) index into `examples`
+  std::vector<SampledPositions> samples;  // one sample per head group of the manifest
 
-  std::int64_t tokens() const { return batch.rows(); }
+  std::int64_t token_count() const { return batch.rows(); }
 };
 
-// Samples positions for every head group in the manifest.
-PreparedBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples);
+// Samples the token positions to capture, for every head group in the manifest.
+ExampleBatch prepare_batch(const Manifest& manifest, std::vector<Example> examples);
 
 }  // namespace qkscope

@@ -33,7 +33,7 @@ Batch random_batch(BenchBatch size, std::int64_t vocabulary) {
   return batch;
 }
 
-// Requests rows like a capture: q and k after RoPE at the last position of every 256 tokens.
+// Requests the same rows as a capture: q and k after RoPE at the last of every 256 positions.
 class SampledRowsObserver : public Observer {
  public:
   explicit SampledRowsObserver(const Batch& batch) {
@@ -48,7 +48,7 @@ class SampledRowsObserver : public Observer {
     return point.stage == Stage::rot_q || point.stage == Stage::rot_k;
   }
   Selection selection(HookPoint) const override { return {.rows = rows_, .heads = {}}; }
-  void see(HookPoint, ConstTensorView) override {}
+  void observe(HookPoint, ConstTensorView) override {}
 
  private:
   std::vector<std::int64_t> rows_;
@@ -65,25 +65,24 @@ std::vector<BenchBatch> default_batches(Device device, const ModelConfig& model)
 void check_bench_options(const BenchOptions& options) {
   for (const auto& [documents, tokens] : options.batches)
     if (documents < 1 || tokens < 1)
-      bad_input("a batch of {} documents of {} tokens: expected at least one of each", documents,
-                tokens);
-  if (options.repeats < 1) bad_input("repeats: found {}, expected at least 1", options.repeats);
+      reject("a batch of {} documents of {} tokens: expected at least one of each", documents,
+             tokens);
+  if (options.repeats < 1) reject("repeats: found {}, expected at least 1", options.repeats);
   if (!(options.ceiling_seconds > 0.0))
-    bad_input("seconds of matrix products: found {}, expected more than 0",
-              options.ceiling_seconds);
+    reject("seconds of matrix products: found {}, expected more than 0", options.ceiling_seconds);
 }
 
-// A step of the layer loop, identified by the hook point that it computes.
+// A step of the layer loop, identified by the hook point whose activation it computes.
 struct TimedStep {
   Stage stage;
   const char* part;                // part of the pass to which the step belongs
-  std::int64_t multiply_adds = 0;  // of its matrix products, per row; of attention per key
+  std::int64_t multiply_adds = 0;  // multiply-adds per row; in attention, per visible key
 };
 
-// Adds time and FLOP of each step of a pass to its part, and counts the layers of each kernel.
-class PartTimer : public StepTimer {
+// Sums time and FLOPs of a pass by part (norms, MLP, ...), and counts layers by attention kernel.
+class BenchTimer : public StepTimer {
  public:
-  PartTimer(Backend& backend, const Batch& batch, const Observer& observer, BenchResult& result)
+  BenchTimer(Backend& backend, const Batch& batch, const Observer& observer, BenchResult& result)
       : backend_(backend),
         batch_(batch),
         plan_(backend.config(), observer, batch.rows()),
@@ -93,20 +92,20 @@ class PartTimer : public StepTimer {
     const auto steps = timed_steps(point.layer);
     const auto step = std::ranges::find(steps, point.stage, &TimedStep::stage);
     if (step == steps.end()) return;
-    end_part(step->part);
-    // The MLP ends its steps once per chunk of rows; their FLOP are counted once, for all rows.
+    end_named_step(step->part);
+    // The MLP runs its steps once per chunk of rows; the first chunk adds the FLOPs of all rows.
     if (std::ranges::find(counted_, point) != counted_.end()) return;
     counted_.push_back(point);
     const bool attends = point.stage == Stage::z;
-    const auto count = attends ? visible_keys(point.layer) : to_double(backend_.active_rows());
+    const auto count = attends ? sum_visible_keys(point.layer) : to_double(backend_.active_rows());
     find_or_add_entry(result_.parts, step->part).flop +=
         2.0 * count * to_double(step->multiply_adds);
-    if (attends) ++find_or_add_entry(result_.attention, backend_.attention_kernel()).layers;
+    if (attends) ++find_or_add_entry(result_.attention, backend_.attention_kernel_name()).layers;
     start_ = Clock::now();
   }
 
-  void end_part(const char* part) override {
-    backend_.wait();
+  void end_named_step(const char* part) override {
+    backend_.wait_until_idle();
     find_or_add_entry(result_.parts, part).seconds += seconds_since(start_);
     start_ = Clock::now();
   }
@@ -135,7 +134,7 @@ class PartTimer : public StepTimer {
         {Stage::ln2_normalized, "norms"},
         {Stage::router_logits, "router", c.d_model * c.experts.count},
         {Stage::expert_weights, "router"},
-        // CUDA may defer the gate/up product to the activation, so both steps are one part.
+        // CUDA may defer the gate/up product to the activation, so both steps are timed as one.
         {Stage::mlp_pre, "gate, up", c.d_model * (c.gated_mlp() ? 2 : 1) * mlp},
         {Stage::mlp_post, "gate, up"},
         {Stage::mlp_out, "down", mlp * c.d_model},
@@ -144,7 +143,7 @@ class PartTimer : public StepTimer {
     };
   }
 
-  // Projections to q, k and v; the pass of a capture needs no v in its last layer.
+  // Multiply-adds per row of the q, k and v projections; a capture needs no v in its last layer.
   std::int64_t projection_multiply_adds(const LayerConfig& layer, std::int64_t number) const {
     const auto& c = backend_.config();
     const bool values = !plan_.ends_before({Stage::attn_scores, number});
@@ -156,7 +155,7 @@ class PartTimer : public StepTimer {
     return c.n_heads * (q_input * c.d_head + c.latent.kv_rank * of_head);
   }
 
-  // Input projections of a mixer, and three products of the state with a vector per token.
+  // Multiply-adds per row of a recurrent mixer: input projections and three state-vector products.
   std::int64_t mixer_multiply_adds() const {
     const auto& c = backend_.config().mixer;
     const auto rank = c.gate_rank();
@@ -166,18 +165,17 @@ class PartTimer : public StepTimer {
   }
 
   // Returns the number of visible keys, summed over all active queries.
-  double visible_keys(std::int64_t number) const {
+  double sum_visible_keys(std::int64_t number) const {
     const auto& layer = backend_.config().layer(number);
     const bool all_active = backend_.active_rows() == batch_.rows();
     double keys = 0.0;
     for (const auto& sequence : batch_.sequences)
       for (std::int64_t position = 0; position < sequence.length; ++position)
-        if (all_active || std::ranges::binary_search(plan_.last_rows(), sequence.begin + position))
+        if (all_active || std::ranges::binary_search(plan_.kept_rows(), sequence.begin + position))
           keys += to_double(position + 1 - first_visible_key(position, layer.window, layer.chunk));
     return keys;
   }
 
-  // Returns the entry with the given name; appends a new entry if there is none.
   template <typename Entry>
   static Entry& find_or_add_entry(std::vector<Entry>& entries, const std::string& name) {
     const auto found = std::ranges::find(entries, name, &Entry::name);
@@ -209,7 +207,7 @@ class BenchmarkSession {
     backend_ = make_backend(checkpoint_, setup_);
   }
 
-  BenchReport report() {
+  BenchReport make_report() {
     BenchReport report{.device = device_name(setup_.device),
                        .hardware = backend_->describe_hardware(),
                        .dtype = setup_.dtype,
@@ -217,19 +215,19 @@ class BenchmarkSession {
                        .parameters = parameter_count(checkpoint_.config),
                        .weight_bytes = weight_bytes(),
                        .results = {}};
-    for (const auto& batch : options_.batches) report.results.push_back(measure(batch));
+    for (const auto& batch : options_.batches) report.results.push_back(measure_batch(batch));
     return report;
   }
 
  private:
-  bool on_cpu() const { return setup_.device.kind == Device::Kind::cpu; }
+  bool runs_on_cpu() const { return setup_.device.kind == Device::Kind::cpu; }
 
   std::int64_t weight_bytes() const {
     const auto stored = checkpoint_.weights.embedding.values.dtype();
-    return device_weight_bytes(checkpoint_.config, on_cpu() ? stored : setup_.dtype);
+    return device_weight_bytes(checkpoint_.config, runs_on_cpu() ? stored : setup_.dtype);
   }
 
-  BenchResult measure(const BenchBatch& size) {
+  BenchResult measure_batch(const BenchBatch& size) {
     const auto batch = random_batch(size, checkpoint_.config.vocab_size);
     SampledRowsObserver observer(batch);
     forward(*backend_, batch, observer);  // warm-up
@@ -245,7 +243,7 @@ class BenchmarkSession {
     result.seconds = seconds[(seconds.size() - 1) / 2];
     result.best_seconds = seconds.front();
     result.rows = batch.rows();
-    PartTimer timer(*backend_, batch, observer, result);
+    BenchTimer timer(*backend_, batch, observer, result);
     forward(*backend_, batch, observer, {}, &timer);
     for (const auto& part : result.parts) result.flop += part.flop;
     result.activation_bytes = activation_bytes(batch.rows());
@@ -253,7 +251,7 @@ class BenchmarkSession {
   }
 
   std::int64_t activation_bytes(std::int64_t rows) const {
-    if (on_cpu()) return qkscope::activation_bytes(checkpoint_.config, rows, setup_);
+    if (runs_on_cpu()) return qkscope::activation_bytes(checkpoint_.config, rows, setup_);
     return std::max<std::int64_t>(0, free_ - free_memory_bytes(setup_.device) - weight_bytes());
   }
 
@@ -272,7 +270,7 @@ BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& m
     check_bench_options(options);
     const FetchOptions fetch{.quiet = model.quiet};
     const auto folder = fetch_checkpoint(fetch_input(folder_or_id, fetch), model.revision, fetch);
-    return BenchmarkSession(folder, model, options).report();
+    return BenchmarkSession(folder, model, options).make_report();
   });
 }
 

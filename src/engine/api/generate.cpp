@@ -18,12 +18,12 @@
 namespace qkscope {
 namespace {
 
-// Copies the last logits of each sequence; forwards other hooks to the observer of the caller.
+// Copies the last logits of each sequence; forwards other hooks to the caller's observer.
 class LastLogitsObserver : public Observer {
  public:
   explicit LastLogitsObserver(Observer* other) : other_(other != nullptr ? *other : nothing_) {}
 
-  void begin(const Batch& batch) {
+  void select_last_rows(const Batch& batch) {
     rows_.clear();
     for (const auto& sequence : batch.sequences)
       rows_.push_back(sequence.begin + sequence.length - 1);
@@ -42,14 +42,14 @@ class LastLogitsObserver : public Observer {
   void edit(HookPoint point, TensorView activation) override { other_.edit(point, activation); }
   bool keeps_on_device() const override { return other_.keeps_on_device(); }
 
-  void see(HookPoint point, ConstTensorView activation) override {
-    if (!is_logits(point)) return other_.see(point, activation);
+  void observe(HookPoint point, ConstTensorView activation) override {
+    if (!is_logits(point)) return other_.observe(point, activation);
     logits_ = to_float32(activation);
     if (!other_.wants(point)) return;
     if (caller_edits(point))
       other_.edit(point, logits_);
     else
-      other_.see(point, logits_);
+      other_.observe(point, logits_);
   }
 
   bool keep(HookPoint point, const ActivationCopy& activation) override {
@@ -64,7 +64,7 @@ class LastLogitsObserver : public Observer {
   static bool is_logits(HookPoint point) { return point.stage == Stage::logits; }
   bool caller_edits(HookPoint point) const { return other_.wants(point) && other_.edits(point); }
 
-  NoObserver nothing_;
+  NullObserver nothing_;
   Observer& other_;
   std::vector<std::int64_t> rows_;
   Tensor logits_;
@@ -72,22 +72,22 @@ class LastLogitsObserver : public Observer {
 
 void check_generate_options(std::span<const std::vector<std::int32_t>> prompts,
                             const GenerateOptions& options) {
-  if (prompts.empty()) bad_input("generate: there is no prompt");
+  if (prompts.empty()) reject("generate: there is no prompt");
   for (std::size_t i = 0; i < prompts.size(); ++i)
-    if (prompts[i].empty()) bad_input("generate: prompt {} has no tokens; one is needed", i);
+    if (prompts[i].empty()) reject("generate: prompt {} has no tokens; one is needed", i);
   if (options.max_new_tokens < 1)
-    bad_input("generate: max_new_tokens is {}, expected at least 1", options.max_new_tokens);
+    reject("generate: max_new_tokens is {}, expected at least 1", options.max_new_tokens);
   if (!(options.temperature >= 0.0) || !std::isfinite(options.temperature))
-    bad_input("generate: temperature is {}, expected 0 (the most likely token) or more",
-              options.temperature);
+    reject("generate: temperature is {}, expected 0 (the most likely token) or more",
+           options.temperature);
   if (options.top_k < 0)
-    bad_input("generate: top_k is {}, expected 1 or more, or 0 for all tokens", options.top_k);
+    reject("generate: top_k is {}, expected 1 or more, or 0 for all tokens", options.top_k);
   if (!(options.top_p > 0.0 && options.top_p <= 1.0))
-    bad_input("generate: top_p is {}, expected more than 0 and at most 1", options.top_p);
+    reject("generate: top_p is {}, expected more than 0 and at most 1", options.top_p);
   if (options.stop_texts.empty()) return;
-  if (options.tokenizer == nullptr) bad_input("generate: stop texts need a tokenizer");
+  if (options.tokenizer == nullptr) reject("generate: stop texts need a tokenizer");
   for (const auto& text : options.stop_texts)
-    if (text.empty()) bad_input("generate: a stop text is empty");
+    if (text.empty()) reject("generate: a stop text is empty");
 }
 
 // One prompt with its generated tokens.
@@ -107,7 +107,7 @@ class GeneratedSequence {
   bool ended() const { return ended_; }
 
   // Adds to the batch the tokens that are not in the KV cache yet.
-  void add_to(Batch& batch, KeyValueCache& cache) const {
+  void add_uncached_tokens(Batch& batch, KeyValueCache& cache) const {
     const auto uncached = [&] { return std::span(ids_).subspan(as_index(cache.length(number_))); };
     if (!cache.can_extend(number_, std::ssize(uncached()))) cache.shorten(number_, 0);
     cache.add_to(batch, number_, uncached());
@@ -118,23 +118,23 @@ class GeneratedSequence {
     ids_.push_back(id);
     result_.ids.push_back(id);
     const bool stops = std::ranges::find(stop_tokens_, id) != stop_tokens_.end();
-    std::string text = stream_ && !stops ? stream_->add(id) : std::string();
+    std::string text = stream_ && !stops ? stream_->add_token(id) : std::string();
     if (stops)
-      end(GenerateEnd::stop_token);
+      end_with(GenerateEnd::stop_token);
     else if (stream_ && stream_->stopped())
-      end(GenerateEnd::stop_text);
+      end_with(GenerateEnd::stop_text);
     else if (std::ssize(ids_) >= max_tokens || std::ssize(result_.ids) >= options_.max_new_tokens)
-      end(GenerateEnd::length);
-    if (ended_ && stream_) text += stream_->finish();
+      end_with(GenerateEnd::length);
+    if (ended_ && stream_) text += stream_->flush();
     result_.text += text;
     const bool wants_more = !options_.on_token || options_.on_token({number_, id, text});
-    if (!wants_more && !ended_) end(GenerateEnd::callback);
+    if (!wants_more && !ended_) end_with(GenerateEnd::callback);
   }
 
   Generated result() && { return std::move(result_); }
 
  private:
-  void end(GenerateEnd reason) {
+  void end_with(GenerateEnd reason) {
     ended_ = true;
     result_.end = reason;
   }
@@ -143,36 +143,36 @@ class GeneratedSequence {
   const GenerateOptions& options_;
   std::span<const std::int32_t> stop_tokens_;
   std::vector<std::int32_t> ids_;  // prompt and generated tokens
-  Sampler sampler_;
+  TokenSampler sampler_;
   std::optional<IncrementalDecoder> stream_;
   Generated result_;
   bool ended_ = false;
 };
 
-std::vector<std::int32_t> eos_token_ids(const Json& value, const std::string& where) {
+std::vector<std::int32_t> parse_eos_token_ids(const Json& value, const std::string& where) {
   if (value.is_number_integer()) return {value.get<std::int32_t>()};
   std::vector<std::int32_t> ids;
   if (value.is_array())
     for (const auto& id : value) {
       if (!id.is_number_integer())
-        bad_input("{}: eos_token_id holds {}, expected token ids", where, id.dump());
+        reject("{}: eos_token_id holds {}, expected token ids", where, id.dump());
       ids.push_back(id.get<std::int32_t>());
     }
   return ids;
 }
 
 // Reads eos_token_id from the top level of a JSON file or from its text_config section.
-std::vector<std::int32_t> read_eos_ids(const std::string& file) {
+std::vector<std::int32_t> read_eos_token_ids(const std::string& file) {
   if (!std::filesystem::exists(file)) return {};
   const auto json = parse_json(MappedFile(file).text(), file);
   for (const auto* part : {&json, json.contains("text_config") ? &json["text_config"] : nullptr})
     if (part != nullptr && part->is_object() && part->contains("eos_token_id"))
-      if (auto ids = eos_token_ids((*part)["eos_token_id"], file); !ids.empty()) return ids;
+      if (auto ids = parse_eos_token_ids((*part)["eos_token_id"], file); !ids.empty()) return ids;
   return {};
 }
 
 // Maximum sequence length: limited by learned position embeddings, else unlimited.
-std::int64_t max_tokens(const ModelConfig& model) {
+std::int64_t token_limit(const ModelConfig& model) {
   return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
 }
 
@@ -186,7 +186,7 @@ std::vector<Generated> generate_texts(const Model& model,
     texts.emplace_back(std::ssize(texts), prompt, options, stop_tokens);
   const auto longest =
       std::ssize(*std::ranges::max_element(prompts, {}, &std::vector<std::int32_t>::size));
-  const auto positions = std::min(longest + options.max_new_tokens, max_tokens(model.config()));
+  const auto positions = std::min(longest + options.max_new_tokens, token_limit(model.config()));
   KeyValueCache cache(model, std::ssize(texts), std::max<std::int64_t>(longest, positions));
   LastLogitsObserver observer(options.observer);
   while (true) {
@@ -194,16 +194,16 @@ std::vector<Generated> generate_texts(const Model& model,
     std::vector<GeneratedSequence*> running;
     for (auto& text : texts)
       if (!text.ended()) {
-        text.add_to(batch, cache);
+        text.add_uncached_tokens(batch, cache);
         running.push_back(&text);
       }
     if (running.empty()) break;
-    observer.begin(batch);
+    observer.select_last_rows(batch);
     cache.run(batch, observer);
     const auto width = as_index(model.config().vocab_size);
     for (std::size_t i = 0; i < running.size(); ++i)
       running[i]->sample_token({observer.logits().data<float>() + i * width, width},
-                               max_tokens(model.config()));
+                               token_limit(model.config()));
   }
   std::vector<Generated> results;
   results.reserve(texts.size());
@@ -215,11 +215,11 @@ std::vector<Generated> generate_texts(const Model& model,
 
 std::vector<std::int32_t> end_tokens(const Model& model) {
   return translate_exceptions([&] {
-    auto ids = read_eos_ids(model.folder() + "/generation_config.json");
-    if (ids.empty()) ids = read_eos_ids(model.folder() + "/config.json");
+    auto ids = read_eos_token_ids(model.folder() + "/generation_config.json");
+    if (ids.empty()) ids = read_eos_token_ids(model.folder() + "/config.json");
     if (!ids.empty()) return ids;
-    const auto gguf = find_tokenizer_gguf(model.folder());
-    return gguf.empty() ? ids : gguf_end_tokens(gguf);
+    const auto gguf = find_gguf_tokenizer(model.folder());
+    return gguf.empty() ? ids : gguf_end_token_ids(gguf);
   });
 }
 

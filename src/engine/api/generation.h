@@ -90,7 +90,7 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
   }
   auto all = softmax_candidates(all_token_ids(logits), logits, options.temperature);
   if (options.top_p >= 1.0) return all;
-  // The nucleus is usually small; sorting the whole vocabulary would be slow.
+  // The nucleus (the top-p tokens) is usually small, and sorting the whole vocabulary is slow.
   const auto enough = options.top_p * total_weight(all.weights);
   for (std::size_t count = 128;; count *= 8) {
     const auto some = std::min(count, logits.size());
@@ -100,9 +100,9 @@ inline TokenCandidates find_token_candidates(std::span<const float> logits,
 }
 
 // Samples the tokens of one sequence, reproducibly for a given seed and sequence number.
-class Sampler {
+class TokenSampler {
  public:
-  Sampler(const GenerateOptions& options, std::int64_t sequence) : options_(options) {
+  TokenSampler(const GenerateOptions& options, std::int64_t sequence) : options_(options) {
     std::seed_seq words{static_cast<std::uint32_t>(options.seed),
                         static_cast<std::uint32_t>(options.seed >> 32),
                         static_cast<std::uint32_t>(sequence)};
@@ -112,7 +112,8 @@ class Sampler {
   // Returns a token id; ties go to the lower id. Throws an Error if a logit is NaN.
   std::int32_t sample_token(std::span<const float> logits) {
     for (std::size_t i = 0; i < logits.size(); ++i)
-      if (std::isnan(logits[i])) failure("generate: the logit of token {} is not a number", i);
+      if (std::isnan(logits[i]))
+        throw_failure("generate: the logit of token {} is not a number", i);
     if (options_.temperature == 0.0)
       return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
     const auto [tokens, weights] = find_token_candidates(logits, options_);
@@ -141,18 +142,18 @@ class IncrementalDecoder {
   }
 
   // Adds a token and returns new text; holds back incomplete characters and possible stop strings.
-  std::string add(std::int32_t id) {
+  std::string add_token(std::int32_t id) {
     ids_.push_back(id);
-    held_ += decode_pending(false);
-    return release_text(false);
+    held_ += decode_pending_tokens(false);
+    return take_ready_text(false);
   }
   // Returns true once a stop string has been found; all text before it has been returned.
   bool stopped() const { return stopped_; }
   // Returns the text held back so far; call after the last token.
-  std::string finish() {
+  std::string flush() {
     if (stopped_) return {};
-    held_ += decode_pending(true);
-    return release_text(true);
+    held_ += decode_pending_tokens(true);
+    return take_ready_text(true);
   }
 
  private:
@@ -170,8 +171,8 @@ class IncrementalDecoder {
     return most;
   }
 
-  // Decodes the ids that were not decoded yet, in the context of the ids before them.
-  std::string decode_pending(bool last) {
+  // Decodes the ids that have not been decoded yet, in the context of the ids before them.
+  std::string decode_pending_tokens(bool last) {
     const std::span ids(ids_);
     const auto before = tokenizer_.decode(ids.first(read_), true);
     const auto whole = tokenizer_.decode(ids, true);
@@ -182,7 +183,7 @@ class IncrementalDecoder {
     return whole.substr(before.size());
   }
 
-  std::string release_text(bool last) {
+  std::string take_ready_text(bool last) {
     auto end = std::string::npos;
     for (const auto& stop : stop_texts_) end = std::min(end, held_.find(stop));
     stopped_ = end != std::string::npos;

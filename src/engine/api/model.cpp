@@ -19,7 +19,7 @@ namespace qkscope {
 namespace {
 
 // Compute type of a checkpoint: the type of its embedding, which FP8 checkpoints do not quantise.
-DType stored_dtype(const LoadedCheckpoint& checkpoint) {
+DType default_compute_dtype(const LoadedCheckpoint& checkpoint) {
   const auto stored = checkpoint.weights.embedding.values.dtype();
   return stored == DType::bf16 || stored == DType::f16 ? stored : DType::f32;
 }
@@ -45,7 +45,9 @@ class ExceptionRecorder : public Observer {
   Selection selection(HookPoint point) const override {
     return forward_call(&Observer::selection, point);
   }
-  void see(HookPoint point, ConstTensorView x) override { forward_call(&Observer::see, point, x); }
+  void observe(HookPoint point, ConstTensorView x) override {
+    forward_call(&Observer::observe, point, x);
+  }
   bool edits(HookPoint point) const override { return forward_call(&Observer::edits, point); }
   void edit(HookPoint point, TensorView x) override { forward_call(&Observer::edit, point, x); }
   bool keeps_on_device() const override { return forward_call(&Observer::keeps_on_device); }
@@ -76,7 +78,7 @@ class ExceptionRecorder : public Observer {
   mutable std::exception_ptr thrown_;
 };
 
-// Calls run(observer). Exceptions of the observer stay unchanged; others become qkscope::Error.
+// Calls run(observer). Observer exceptions propagate unchanged; others become qkscope::Error.
 template <typename Run>
 void run_with_observer(Observer& observer, Run run) {
   ExceptionRecorder recorder(observer);
@@ -94,7 +96,7 @@ LoadedCheckpoint load_checkpoint(const std::string& folder, const ModelOptions& 
   const Json overrides = options.config_overrides.empty()
                              ? Json()
                              : parse_json(options.config_overrides, "config_overrides");
-  auto checkpoint = load_model(folder, overrides);
+  auto checkpoint = load_unprocessed_checkpoint(folder, overrides);
   if (options.fold_norms) fold_norms(checkpoint);
   if (options.center_writing_weights) center_writing_weights(checkpoint);
   if (options.center_unembed) center_unembed(checkpoint);
@@ -107,7 +109,7 @@ BackendOptions make_backend_options(const LoadedCheckpoint& checkpoint,
   BackendOptions backend{.device = choose_device(options.device), .dtype = DType::f32};
   backend.device_memory = options.device_memory;
   backend.longest_batch = options.longest_batch;
-  const auto dtype = options.dtype.empty() ? stored_dtype(checkpoint)
+  const auto dtype = options.dtype.empty() ? default_compute_dtype(checkpoint)
                                            : parse_compute_dtype(options.dtype, "dtype");
   if (backend.device.kind == Device::Kind::cuda) backend.dtype = dtype;
   return backend;
@@ -121,9 +123,9 @@ Model::State::State(std::string checkpoint_folder, const ModelOptions& options)
     backend = make_backend(checkpoint, backend_options);
 }
 
-void Model::State::run_exclusive(const std::function<void()>& one_pass) {
+void Model::State::run_exclusively(const std::function<void()>& one_pass) {
   if (runner == std::this_thread::get_id())
-    bad_input(
+    reject(
         "a hook runs the model that it hangs on: on {} a model has room for one pass at a time; "
         "run it before or after, or load it twice",
         device_name(backend_options.device));
@@ -174,7 +176,7 @@ void Model::run(const Batch& batch, Observer& observer) const {
 void Model::run(const Batch& batch, Observer& observer, const RunOptions& options) const {
   run_with_observer(observer, [&](Observer& recorder) {
     if (state_->backend)
-      state_->run_exclusive([&] { forward(*state_->backend, batch, recorder, options); });
+      state_->run_exclusively([&] { forward(*state_->backend, batch, recorder, options); });
     else
       forward(state_->checkpoint, batch, recorder, options);
   });
@@ -184,7 +186,7 @@ void Model::run(const Batch& batch, Observer& observer, LayerStatistics& statist
   run_with_observer(observer, [&](Observer& recorder) {
     const auto pass = [&](Backend& backend) { forward(backend, batch, recorder, statistics); };
     if (state_->backend)
-      state_->run_exclusive([&] { pass(*state_->backend); });
+      state_->run_exclusively([&] { pass(*state_->backend); });
     else
       pass(*make_backend(state_->checkpoint, state_->backend_options));
   });
@@ -195,14 +197,14 @@ struct KeyValueCache::State {
   std::int64_t positions;
   std::vector<std::int64_t> lengths;     // (sequences)
   std::unique_ptr<Backend> own_backend;  // CPU only; on CUDA the backend of the model is used
-  std::unique_ptr<KeyValueStore> store;
+  std::unique_ptr<KvCacheMemory> store;
 
   Backend& backend() const { return own_backend ? *own_backend : *model.backend; }
   const ModelConfig& config() const { return model.checkpoint.config; }
 
   std::int64_t& length(std::int64_t sequence) {
     if (sequence < 0 || sequence >= std::ssize(lengths))
-      bad_input("cache: found sequence {}, it has {}, numbered from 0", sequence, lengths.size());
+      reject("cache: found sequence {}, it has {}, numbered from 0", sequence, lengths.size());
     return lengths[as_index(sequence)];
   }
 
@@ -211,18 +213,18 @@ struct KeyValueCache::State {
     for (const auto& sequence : batch.sequences) {
       const auto cached = length(sequence.slot);
       if (sequence.past != cached)
-        bad_input("cache: a batch goes on at position {} of sequence {}, of which {} are there",
-                  sequence.past, sequence.slot, cached);
+        reject("cache: a batch goes on at position {} of sequence {}, of which {} are there",
+               sequence.past, sequence.slot, cached);
       if (sequence.end() > positions)
-        bad_input("cache: sequence {} would have {} tokens, there is room for {}", sequence.slot,
-                  sequence.end(), positions);
+        reject("cache: sequence {} would have {} tokens, there is room for {}", sequence.slot,
+               sequence.end(), positions);
       if (cached > 0 && !same_rope_frequencies(config(), cached, sequence.end()))
-        bad_input(
+        reject(
             "cache: between {} and {} tokens RoPE changes its frequencies; forget sequence {} and "
             "run its whole text",
             cached, sequence.end(), sequence.slot);
       if (seen[as_index(sequence.slot)])
-        bad_input("cache: sequence {} is twice in a batch", sequence.slot);
+        reject("cache: sequence {} is twice in a batch", sequence.slot);
       seen[as_index(sequence.slot)] = true;
     }
   }
@@ -231,14 +233,14 @@ struct KeyValueCache::State {
 KeyValueCache::KeyValueCache(const Model& model, std::int64_t sequences, std::int64_t positions) {
   translate_exceptions([&] {
     if (sequences < 1 || positions < 1)
-      bad_input("cache: room for {} texts of {} tokens; expected at least one of each", sequences,
-                positions);
+      reject("cache: room for {} texts of {} tokens; expected at least one of each", sequences,
+             positions);
     auto& owner = *model.state_;
     state_ = std::make_unique<State>(State{owner, positions, {}, nullptr, nullptr});
     state_->lengths.resize(as_index(sequences));
     if (!owner.backend) state_->own_backend = make_backend(owner.checkpoint);
     if (!owner.backend) check_cache_fits_host(owner.checkpoint.config, sequences, positions);
-    state_->store = state_->backend().make_key_value_store(sequences, positions);
+    state_->store = state_->backend().make_kv_cache(sequences, positions);
   });
 }
 
@@ -262,8 +264,8 @@ void KeyValueCache::shorten(std::int64_t sequence, std::int64_t length) {
   translate_exceptions([&] {
     auto& cached = state_->length(sequence);
     if (length < 0 || length > cached)
-      bad_input("cache: sequence {} cannot be shortened to {} tokens, it has {}", sequence, length,
-                cached);
+      reject("cache: sequence {} cannot be shortened to {} tokens, it has {}", sequence, length,
+             cached);
     if (length > 0 && !same_rope_frequencies(state_->config(), length, cached)) length = 0;
     // A recurrent state cannot be rewound to an earlier position.
     if (length < cached && state_->config().has_recurrence()) length = 0;
@@ -295,14 +297,14 @@ void KeyValueCache::run(const Batch& batch, Observer& observer) {
     if (state_->own_backend)
       pass();
     else
-      state_->model.run_exclusive(pass);
+      state_->model.run_exclusively(pass);
     for (const auto& sequence : batch.sequences) state_->length(sequence.slot) = sequence.end();
   });
 }
 
 std::int64_t cache_bytes_per_token(const Model& model) {
   const auto dtype = model.device().kind == Device::Kind::cpu ? DType::f32 : model.dtype();
-  return translate_exceptions([&] { return cache_token_bytes(model.config(), dtype); });
+  return translate_exceptions([&] { return kv_bytes_per_token(model.config(), dtype); });
 }
 
 }  // namespace qkscope

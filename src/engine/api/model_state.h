@@ -26,7 +26,7 @@ struct Model::State {
 
   // Runs one pass under the lock of the CUDA backend. Throws a bad-input error if called on the
   // same thread from a hook of a running pass, which would deadlock.
-  void run_exclusive(const std::function<void()>& one_pass);
+  void run_exclusively(const std::function<void()>& one_pass);
 
   std::string folder;
   LoadedCheckpoint checkpoint;

@@ -15,7 +15,7 @@
 namespace qkscope {
 namespace {
 
-// Returns the first GPU if usable, else the CPU, and logs why once (info if a driver is installed).
+// Returns the first GPU or, if that GPU cannot be used, the CPU; logs the reason only once.
 Device first_gpu_or_cpu() {
   const auto why = gpu_unavailable_reason(0);
   if (why.empty()) return {Device::Kind::cuda, 0};
@@ -32,14 +32,15 @@ Device parse_device(const std::string& wanted) {
   const bool numbered = wanted.starts_with("cuda:");
   const int gpu = numbered ? parse_number<int>(std::string_view(wanted).substr(5)).value_or(-1) : 0;
   if ((!numbered && wanted != "cuda") || gpu < 0)
-    bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
+    reject("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
   if (const auto why = gpu_unavailable_reason(gpu); !why.empty())
-    bad_input("device {}: {}; use cpu", wanted, why);
+    reject("device {}: {}; use cpu", wanted, why);
   return {Device::Kind::cuda, gpu};
 }
 
 const CudaModule& require_cuda_module() {
-  if (cuda_module().module == nullptr) failure("no GPU can be used: {}", cuda_module().why_not);
+  if (cuda_module().module == nullptr)
+    throw_failure("no GPU can be used: {}", cuda_module().why_not);
   return *cuda_module().module;
 }
 
@@ -50,21 +51,21 @@ bool is_cpu(Device device) {
 // GPUs of different architectures use different kernels, whose results differ in the last bits.
 void check_same_device_kind(Device first, Device other) {
   if (first.kind != other.kind)
-    bad_input("devices: found {} and {}, expected devices of one kind", device_name(first),
-              device_name(other));
+    reject("devices: found {} and {}, expected devices of one kind", device_name(first),
+           device_name(other));
   if (first.kind == Device::Kind::cpu) return;
   const auto& gpus = cuda_driver().gpus;
   const auto& a = gpus[as_index(first.index)];
   const auto& b = gpus[as_index(other.index)];
   if (a.major != b.major || a.minor != b.minor)
-    bad_input(
+    reject(
         "devices: {} has compute capability {}.{}, {} has {}.{}; expected GPUs of one kind, whose "
         "results have the same bits",
         device_name(first), a.major, a.minor, device_name(other), b.major, b.minor);
 }
 
-// Warns about texts longer than max_positions: once per value of max_positions, not once per text.
-void warn_beyond_positions(std::int64_t longest, const ModelConfig& model) {
+// Warns about texts longer than max_positions: once per value of max_positions, not per text.
+void warn_about_long_texts(std::int64_t longest, const ModelConfig& model) {
   static std::atomic<std::int64_t> said_for = 0;
   if (longest <= model.max_positions ||
       said_for.exchange(model.max_positions) == model.max_positions)
@@ -78,16 +79,16 @@ void warn_beyond_positions(std::int64_t longest, const ModelConfig& model) {
 }  // namespace
 
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
-  if (wanted.empty()) bad_input("devices: found none, expected a list, or all");
+  if (wanted.empty()) reject("devices: found none, expected a list, or all");
   std::vector<Device> devices;
   for (const auto& name : wanted) {
     if (name == "all" && wanted.size() > 1)
-      bad_input("devices: 'all' stands alone, expected no other beside it");
+      reject("devices: 'all' stands alone, expected no other beside it");
     if (name != "all") devices.push_back(parse_device(name));
     for (int gpu = 0; name == "all" && gpu < cuda_device_count(); ++gpu)
       if (gpu_unavailable_reason(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
   }
-  if (devices.empty()) bad_input("devices all: {}", gpu_unavailable_reason(0));
+  if (devices.empty()) reject("devices all: {}", gpu_unavailable_reason(0));
   for (const auto& device : devices) check_same_device_kind(devices.front(), device);
   return devices;
 }
@@ -119,10 +120,9 @@ void copy_values(TensorView to, ConstTensorView from) {
   translate_exceptions([&] {
     if (to.dtype() != from.dtype() || to.size() != from.size() || !to.is_contiguous() ||
         !from.is_contiguous())
-      bad_input(
-          "copy values: found {} {} for {} {}; expected contiguous tensors of one type and size",
-          dtype_name(from.dtype()), from.shape().to_string(), dtype_name(to.dtype()),
-          to.shape().to_string());
+      reject("copy values: found {} {} for {} {}; expected contiguous tensors of one type and size",
+             dtype_name(from.dtype()), from.shape().to_string(), dtype_name(to.dtype()),
+             to.shape().to_string());
     if (to.bytes() == from.bytes()) return;
     if (is_cpu(to.device()) && is_cpu(from.device()))
       std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
@@ -136,8 +136,8 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
   if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);
   check_model_runs_on(options.device, model.config);
   if (const auto why = gpu_unavailable_reason(options.device.index); !why.empty())
-    bad_input("device {}: {}; use cpu", device_name(options.device), why);
-  return cuda_module().module->make_backend(model, options, DeviceBudget(model.config, options));
+    reject("device {}: {}; use cpu", device_name(options.device), why);
+  return cuda_module().module->make_backend(model, options, GpuMemoryBudget(model.config, options));
 }
 
 void check_model_runs_on(Device device, const ModelConfig& model) {
@@ -145,7 +145,7 @@ void check_model_runs_on(Device device, const ModelConfig& model) {
   const auto d_value = mixer.has_delta_rule() ? mixer.d_value : 0;
   const bool is_wide = std::max(mixer.d_key, d_value) > kCudaWidestKeys;
   if (device.kind == Device::Kind::cpu || !is_wide) return;
-  bad_input(
+  reject(
       "device {}: {} models have {}s of wide heads, for which there is no CUDA kernel; use "
       "--device cpu{}",
       device_name(device), model.family, mixer_name(mixer.kind),
@@ -161,7 +161,7 @@ void Batch::add(std::span<const std::int32_t> sequence) {
 
 void Batch::add_positions(std::int64_t length) {
   translate_exceptions([&] {
-    if (length < 1) bad_input("a sequence of {} positions; at least one is needed", length);
+    if (length < 1) reject("a sequence of {} positions; at least one is needed", length);
     sequences.push_back({rows(), length});
     ids.resize(ids.size() + as_index(length), 0);
   });
@@ -173,20 +173,20 @@ std::int64_t Batch::longest() const {
   return length;
 }
 
-void check_batch(const Batch& batch, const ModelConfig& model) {
+void check_batch_tokens(const Batch& batch, const ModelConfig& model) {
   if (model.learned_positions() && batch.longest() > model.max_positions)
-    bad_input(
+    reject(
         "a text of {} tokens is longer than the {} positions that this {} model has learned; take "
         "a smaller tokenizer.max_length",
         batch.longest(), model.max_positions, model.family);
-  warn_beyond_positions(batch.longest(), model);
+  warn_about_long_texts(batch.longest(), model);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
     const auto& sequence = batch.sequences[s];
-    if (sequence.length == 0) bad_input("sequence {} has no tokens; at least one is needed", s);
+    if (sequence.length == 0) reject("sequence {} has no tokens; at least one is needed", s);
     for (std::int64_t p = 0; p < sequence.length; ++p) {
       const auto id = batch.ids[as_index(sequence.begin + p)];
       if (id < 0 || id >= model.embedding_rows)
-        bad_input(
+        reject(
             "token id {} at position {} of sequence {} is outside the model's vocabulary: expected "
             "0 to {}",
             id, p, s, model.embedding_rows - 1);

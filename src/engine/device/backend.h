@@ -28,7 +28,7 @@ enum class ActivationBuffer : std::uint8_t {
   update,          // (rows, d_model) output of attention or MLP before the residual addition
   router_logits,   // (rows, experts)
   expert_weights,  // (rows, k) router weights of the chosen experts, largest first
-  expert_indices,  // (rows, k) numbers of the chosen experts
+  expert_indices,  // (rows, k) indices of the chosen experts
   gate,    // (MLP rows, d_mlp) activation input, then output; with experts (MLP rows, k, d_mlp) in
            // the order of expert_indices
   up,      // like gate, for models with a gated MLP
@@ -38,13 +38,13 @@ enum class ActivationBuffer : std::uint8_t {
 
 enum class NormSite : std::uint8_t { before_attention, before_mlp, after_layers };
 
-// When the output of attention or of the MLP is added to the residual: immediately (at_once);
-// immediately, with a copy in ActivationBuffer::update for observers (shown); or by
-// add_update_to_residual(), after an observer has edited ActivationBuffer::update (deferred).
-enum class ResidualAddition : std::uint8_t { at_once, shown, deferred };
+// How the output of attention or MLP is added to the residual. at_once: directly. shown: directly,
+// and observers can read the output in ActivationBuffer::update. deferred: the output is stored in
+// ActivationBuffer::update, observers may edit it, and add_update_to_residual() adds it.
+enum class ResidualAddMode : std::uint8_t { at_once, shown, deferred };
 
 // Attention scores and patterns of the selected queries, float32 on the host.
-struct RowScores {
+struct AttentionScores {
   std::span<const std::int64_t> rows;  // rows of the batch
   TensorView scores;                   // (n_heads, rows, longest sequence) or empty
   TensorView pattern;                  // (n_heads, rows, longest sequence) or empty
@@ -57,15 +57,14 @@ struct NonFiniteLocation {
   std::int64_t sequence = 0;  // index in the batch
 };
 
-// Receives the moments of the documents of a batch, in batch order.
+// Receives the statistical moments of q, k or v for the documents of a batch, in batch order.
 class MomentConsumer {
  public:
   virtual ~MomentConsumer() = default;
-  // Adds the float64 moments of the next documents. The CPU calls this once per document; CUDA may
-  // merge the documents of a batch first, always in the same order.
+  // Adds the float64 moments of the next documents: the CPU backend passes those of one document;
+  // the CUDA backend may merge the documents of a batch first, always in the same order.
   virtual void add(const LayerMoments& part) = 0;
-  virtual void throw_non_finite(
-      const NonFiniteLocation& found) = 0;  // the error names the position
+  virtual void throw_non_finite(const NonFiniteLocation& found) = 0;  // names the position
 };
 
 class AttentionConsumer {
@@ -75,9 +74,9 @@ class AttentionConsumer {
 };
 
 // KV cache in device memory. A cache can be used only with the backend that created it.
-class KeyValueStore {
+class KvCacheMemory {
  public:
-  virtual ~KeyValueStore() = default;
+  virtual ~KvCacheMemory() = default;
 };
 
 // Runs one forward pass at a time on one device.
@@ -91,41 +90,41 @@ class Backend {
   const LoadedCheckpoint& model() const { return model_; }
   const ModelConfig& config() const { return model_.config; }
 
-  // Starts a pass and discards an unfinished one. The batch must outlive the pass.
+  // Starts a pass and discards any unfinished one. The batch must outlive the pass.
   virtual void begin_pass(const Batch& batch) = 0;
   // Allocates a KV cache for `sequences` sequences of up to `positions` tokens.
-  virtual std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
-                                                              std::int64_t positions) = 0;
-  // Call after begin_pass(): attention appends the keys and values of this pass to the store and
-  // attends to its earlier positions. The store must outlive the pass.
-  virtual void use_key_value_store(KeyValueStore& store) = 0;
-  virtual void embed() = 0;
+  virtual std::unique_ptr<KvCacheMemory> make_kv_cache(std::int64_t sequences,
+                                                       std::int64_t positions) = 0;
+  // Call after begin_pass(): attention appends the keys and values of this pass to the KV cache and
+  // attends to all cached positions. The cache must outlive the pass.
+  virtual void use_kv_cache(KvCacheMemory& store) = 0;
+  virtual void embed_tokens() = 0;
   virtual void embed_positions() = 0;  // writes ActivationBuffer::update; learned positions only
-  virtual void embed_per_layer_inputs() = 0;  // after embed(); models with per-layer inputs only
+  virtual void embed_per_layer_inputs() = 0;  // after embed_tokens(), if the model has them
   // Sets the residual instead of embedding tokens: (rows, d_model) float32 on host or device.
   virtual void set_residual(ConstTensorView residual) = 0;
   // Selects the layer whose weights the following steps use.
   virtual void begin_layer(std::int64_t layer) = 0;
   // Saves the residual for the MLP norm of models with parallel residuals.
-  virtual void keep_layer_input() = 0;
+  virtual void save_layer_input() = 0;
   // Normalises the residual into ActivationBuffer::normalized; copies it if the norm is absent.
-  virtual void normalize(NormSite norm) = 0;
+  virtual void apply_norm(NormSite norm) = 0;
   // Call before project_qkv() if the model has latent attention.
   virtual void project_latents() = 0;
   virtual void project_qkv(bool values) = 0;
-  virtual void normalize_heads() = 0;  // norms of q and k
-  virtual void apply_rope() = 0;       // RoPE and query scaling, if the layer has them
-  virtual void attend() = 0;           // writes ActivationBuffer::z
-  virtual void project_output(ResidualAddition addition) = 0;
+  virtual void apply_qk_norm() = 0;      // norms of q and k
+  virtual void apply_rope() = 0;         // RoPE and query scaling, if the layer has them
+  virtual void compute_attention() = 0;  // writes ActivationBuffer::z
+  virtual void project_output(ResidualAddMode addition) = 0;
   virtual void add_update_to_residual() = 0;
 
-  // Only for layers with a mixer other than attention. These steps replace project_qkv() to
-  // project_output() or run in addition. run_recurrent_mixer() also computes the states after
-  // `state_rows` (ascending rows of the batch). mixer_states() returns those states: shape
-  // MixerConfig::state_shape(), on the host, valid until the next step.
+  // Steps of layers with a recurrent mixer, instead of project_qkv() to project_output() or in
+  // addition to them. run_recurrent_mixer() also computes the mixer states after `state_rows`
+  // (ascending rows of the batch); mixer_states() returns these states on the host, with shape
+  // MixerConfig::state_shape(), valid until the next step.
   virtual void run_recurrent_mixer(std::span<const std::int64_t> state_rows) = 0;
   virtual ConstTensorView mixer_states() = 0;
-  virtual void project_mixer_output(ResidualAddition addition) = 0;
+  virtual void project_mixer_output(ResidualAddMode addition) = 0;
 
   // Call before the MLP in layers with experts: project_router() computes router_logits,
   // choose_experts() computes expert_weights and expert_indices.
@@ -135,56 +134,57 @@ class Backend {
   // The MLP processes the active rows in chunks of at most mlp_chunk_rows().
   virtual std::int64_t mlp_chunk_rows() const = 0;
   virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
-  virtual void apply_gate(std::int64_t count) = 0;
-  virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) = 0;
+  virtual void apply_mlp_activation(std::int64_t count) = 0;
+  virtual void project_down(std::int64_t begin, std::int64_t count, ResidualAddMode addition) = 0;
 
   // Call after the MLP, in models with per-layer inputs or with a residual scale per layer.
-  virtual void project_per_layer_input(ResidualAddition addition) = 0;
+  virtual void project_per_layer_input(ResidualAddMode addition) = 0;
   virtual void scale_residual() = 0;
 
   virtual void project_logits() = 0;
 
   // Drops all rows except `rows` (ascending). Attention still uses keys and values of all rows.
-  virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
+  virtual void drop_rows_except(std::span<const std::int64_t> rows) = 0;
   virtual std::int64_t active_rows() const = 0;
 
   // Copies the selected part of a buffer to the host and passes it to `show`, immediately or later
   // but before finish_pass() returns, in call order. `selection` must stay valid until then.
-  using HostReader = std::function<void(ConstTensorView)>;
+  using HostTensorCallback = std::function<void(ConstTensorView)>;
   virtual void read_buffer(ActivationBuffer buffer, const Selection& selection,
-                           HostReader show) = 0;
+                           HostTensorCallback show) = 0;
   // Lets `change` modify a buffer; the pass continues with the modified values.
   virtual void edit_buffer(ActivationBuffer buffer,
                            const std::function<void(TensorView)>& change) = 0;
 
-  // Copies part of a buffer to new device memory; complete once wait() or finish_pass() returns.
+  // Copies part of a buffer to device memory; complete after wait_until_idle() or finish_pass().
   virtual ActivationCopy copy_buffer(ActivationBuffer buffer, const Selection& selection) = 0;
   virtual void overwrite_buffer(ActivationBuffer buffer, const ActivationCopy& values) = 0;
 
-  virtual void score_rows(const RowScores& out) = 0;
+  virtual void compute_row_scores(const AttentionScores& out) = 0;
   // Recomputes the attention pattern from edited scores; unedited rows stay bit-identical.
-  virtual void recompute_pattern(const RowScores& edited) = 0;
-  // Recomputes z (ActivationBuffer::z) of rows with edited scores or pattern. Call after attend().
-  virtual void attend_edited_rows(const RowScores& edited) = 0;
+  virtual void recompute_attention_pattern(const AttentionScores& edited) = 0;
+  // Recomputes z of rows with edited scores or pattern. Call after compute_attention().
+  virtual void recompute_edited_rows(const AttentionScores& edited) = 0;
 
   // Statistics functions. `request` and `sink` must stay valid until finish_pass() returns. Results
   // are delivered to the sink on the calling thread, in call order, before finish_pass() returns.
 
-  // Accumulates moments of all rows of q, k or v; NaN or infinity calls sink.throw_non_finite().
+  // Adds the moments of all rows of q, k or v; calls sink.throw_non_finite() on NaN or infinity.
   virtual void add_moments(ActivationBuffer buffer, const MomentRequest& request,
                            MomentConsumer& sink) = 0;
-  // Sets whether attend() keeps log-sum-exp and maximum of each row until the next layer.
-  virtual void keep_row_sums(bool keep) = 0;
-  // Accumulates attention statistics; call after attend(), with keep_row_sums(true).
+  // Sets whether compute_attention() keeps row sums (log-sum-exp, maximum) until the next layer.
+  virtual void set_keep_softmax_sums(bool keep) = 0;
+  // Adds statistics of the layer's attention weights to `sink`. Call after compute_attention(),
+  // with set_keep_softmax_sums(true).
   virtual void add_attention_statistics(const AttentionRequest& request,
                                         AttentionConsumer& sink) = 0;
 
   virtual void finish_pass() = 0;
 
   // Used by benchmarks.
-  virtual std::string describe_hardware() const = 0;  // "neon, 2 threads", "NVIDIA H200"
-  virtual void wait() = 0;                            // blocks until the device is idle
-  virtual std::string attention_kernel() const = 0;   // kernel of the last attend()
+  virtual std::string describe_hardware() const = 0;      // "neon, 2 threads", "NVIDIA H200"
+  virtual void wait_until_idle() = 0;                     // blocks until the device is idle
+  virtual std::string attention_kernel_name() const = 0;  // kernel of the last compute_attention()
   // Measures the FLOP/s of large matrix products in the activation type, for about `seconds`.
   virtual double measure_flop_rate(double seconds) = 0;
 
@@ -213,11 +213,11 @@ void check_model_runs_on(Device device, const ModelConfig& model);
 // bad-input error if the list is empty or mixes device kinds, whose results differ.
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
-// Returns the free bytes of a GPU; 0 for the CPU.
+// Returns the free memory of a GPU in bytes; 0 for the CPU.
 std::int64_t free_memory_bytes(Device device);
 
-// Throws a bad-input error unless every token id is within the embedding and no sequence is empty.
-void check_batch(const Batch& batch, const ModelConfig& model);
+// Throws a bad-input error if a token id has no embedding row or a sequence is empty or too long.
+void check_batch_tokens(const Batch& batch, const ModelConfig& model);
 
 // Returns the index of batch row `row` among the active rows `kept` (ascending; empty: all rows).
 inline std::int64_t index_among_kept_rows(std::span<const std::int64_t> kept, std::int64_t row) {

@@ -22,19 +22,19 @@ constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kModule = "libqkscope_cuda.so";
 constexpr int kOldestGpu = 8;  // Ampere, whose instructions the kernels need
 
-const CudaHostFunctions kHost{
+const CudaModuleImports kImports{
     .log_wanted = log::is_enabled,
     .log_write = log::write,
     .parallel_for_ranges = parallel_for_ranges,
-    .check_rows_fit = &DeviceBudget::check_rows_fit,
-    .reserve_cache = &DeviceBudget::reserve_cache,
+    .check_rows_fit = &GpuMemoryBudget::check_rows_fit,
+    .reserve_cache = &GpuMemoryBudget::reserve_cache,
     .rope_frequencies = rope_frequencies,
-    .score_rows = score_rows,
-    .recompute_pattern = recompute_pattern,
-    .attend_edited_rows = attend_edited_rows,
+    .compute_row_scores = compute_row_scores,
+    .recompute_attention_pattern = recompute_attention_pattern,
+    .recompute_edited_rows = recompute_edited_rows,
     .compute_attention_statistics = compute_attention_statistics,
     .group_rows_by_expert = group_rows_by_expert,
-    .rows_to_float32 = rows_to_float32,
+    .weights_to_float32 = weights_to_float32,
 };
 
 // CUDA driver functions used in this file, with the signatures of cuda.h.
@@ -72,7 +72,7 @@ std::string driver_error_text(const DriverFunctions& driver, int error) {
                      text == nullptr ? "unknown error" : text, error);
 }
 
-std::string version_text(int version) {
+std::string format_version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
@@ -104,11 +104,12 @@ LoadedCudaModule load_cuda_module(const fs::path& file, const CudaDriver& driver
     return {nullptr, fmt::format("{} belongs to another qkscope: found {}, expected {}; build or "
                                  "install both together",
                                  file.string(), stamp, QKSCOPE_MODULE_STAMP)};
-  const auto* module = entry(&kHost);
+  const auto* module = entry(&kImports);
   if (driver.version / 1000 >= module->cuda_version / 1000) return {module, ""};
-  return {nullptr,
-          fmt::format("{} is built with CUDA {} and the NVIDIA driver serves up to {}: update it",
-                      kModule, version_text(module->cuda_version), version_text(driver.version))};
+  return {
+      nullptr,
+      fmt::format("{} is built with CUDA {} and the NVIDIA driver serves up to {}: update it",
+                  kModule, format_version(module->cuda_version), format_version(driver.version))};
 }
 
 }  // namespace
@@ -196,7 +197,7 @@ std::string gpu_unavailable_reason(int gpu) {
     return fmt::format("the GPU has compute capability {}.{}, and {}.0 or later is needed", major,
                        minor, kOldestGpu);
   const auto& part = cuda_module();
-  return part.module == nullptr ? part.why_not : part.module->gpu_unusable_reason(gpu);
+  return part.module == nullptr ? part.why_not : part.module->gpu_incompatibility_reason(gpu);
 }
 
 }  // namespace qkscope

@@ -22,39 +22,39 @@ namespace qkscope {
 
 // Functions of libqkscope that the CUDA module calls: functions with state, and operations whose
 // results must be bit-identical to the CPU backend. device/cuda/module.cpp wraps them.
-struct CudaHostFunctions {
+struct CudaModuleImports {
   bool (*log_wanted)(LogLevel level);
   void (*log_write)(LogLevel level, const std::string& message);
   decltype(&qkscope::parallel_for_ranges) parallel_for_ranges;
-  decltype(&DeviceBudget::check_rows_fit) check_rows_fit;
-  decltype(&DeviceBudget::reserve_cache) reserve_cache;
+  decltype(&GpuMemoryBudget::check_rows_fit) check_rows_fit;
+  decltype(&GpuMemoryBudget::reserve_cache) reserve_cache;
   decltype(&qkscope::rope_frequencies) rope_frequencies;
-  decltype(&qkscope::score_rows) score_rows;
-  decltype(&qkscope::recompute_pattern) recompute_pattern;
-  decltype(&qkscope::attend_edited_rows) attend_edited_rows;
+  decltype(&qkscope::compute_row_scores) compute_row_scores;
+  decltype(&qkscope::recompute_attention_pattern) recompute_attention_pattern;
+  decltype(&qkscope::recompute_edited_rows) recompute_edited_rows;
   decltype(&qkscope::compute_attention_statistics) compute_attention_statistics;
   decltype(&qkscope::group_rows_by_expert) group_rows_by_expert;
-  decltype(&qkscope::rows_to_float32) rows_to_float32;
+  decltype(&qkscope::weights_to_float32) weights_to_float32;
 };
 
 // Functions of the CUDA module that libqkscope calls.
 struct CudaModule {
   int cuda_version;  // version of the CUDA toolkit of the build, e.g. 13000
-  std::string (*gpu_unusable_reason)(int gpu);  // "" if the module has code for the GPU
-  std::int64_t (*free_memory_bytes)(int gpu);   // bytes
+  std::string (*gpu_incompatibility_reason)(int gpu);  // "" if the module has code for the GPU
+  std::int64_t (*free_memory_bytes)(int gpu);          // bytes
   void (*copy_values)(TensorView to, ConstTensorView from);
   std::unique_ptr<Backend> (*make_backend)(const LoadedCheckpoint& model,
                                            const BackendOptions& options,
-                                           const DeviceBudget& budget);
+                                           const GpuMemoryBudget& budget);
 };
 
 // The two exported symbols of the CUDA module. The stamp (module_stamp.h) names the version and a
 // hash of the shared headers; it must match before the entry point is called.
 inline constexpr const char* kCudaModuleStamp = "qkscope_cuda_stamp";  // const char[]
 inline constexpr const char* kCudaModuleEntry = "qkscope_cuda_module";
-using CudaModuleEntry = const CudaModule*(const CudaHostFunctions* host);
+using CudaModuleEntry = const CudaModule*(const CudaModuleImports* imports);
 
-// Loader of the CUDA module. Functions do not throw; they return a failure reason in one line.
+// Loader of the CUDA module. Its functions do not throw; they return a one-line failure reason.
 
 // Information from the NVIDIA driver, queried before any CUDA library is loaded.
 struct CudaDriver {
@@ -79,7 +79,7 @@ LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const C
 // Returns candidate paths of the CUDA module: QKSCOPE_CUDA_MODULE, or paths next to the library.
 std::vector<std::string> cuda_module_files();
 
-// NVIDIA driver and CUDA module of this machine, determined once.
+// Return the NVIDIA driver and the loaded CUDA module; both are determined on the first call.
 const CudaDriver& cuda_driver();
 const LoadedCudaModule& cuda_module();
 

@@ -20,19 +20,18 @@ constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // GPU memory to keep free: this many bytes or this fraction (1 / 32), whichever is larger.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
-// Sizes of the statistics buffers on a GPU, in bytes.
-constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;  // 128 MiB and their slack
+constexpr std::int64_t kStatisticsValues = std::int64_t{120} << 20;  // 96 MiB plus 25 %
 constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
 constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
 constexpr std::int64_t kDefaultBatch = 4096;  // rows assumed if the longest batch is unknown
 
-std::int64_t rotary_elements(const ModelConfig& model) {
+std::int64_t rotary_table_width(const ModelConfig& model) {
   std::int64_t per_row = 0;
   for (const auto& rope : model.ropes) per_row += rope.dim;
   return per_row;
 }
 
-// Floats in CPU buffers for experts: router outputs, gate and up of a chunk, one expert's scratch.
+// Number of floats in the CPU buffers of experts: router outputs, gate and up of a chunk, scratch.
 std::int64_t expert_buffer_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -54,7 +53,7 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   if (experts.count == 0) return 0;
   const auto element = element_size(dtype);
   const auto slots = std::min(rows, cuda_expert_chunk_rows(model)) * experts.per_token;
-  // Growing allocations have 25 % headroom.
+  // reserve_with_slack() allocates 25 % more than it is asked for.
   const auto roomy = ((slots + kExpertRowUnit) * (model.d_model + 3 * experts.d_mlp) +
                       std::min(rows, cuda_expert_chunk_rows(model)) * 3 * experts.shared_d_mlp) *
                          element +
@@ -70,9 +69,9 @@ std::int64_t mixer_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DT
   const auto latent = mixer.gate_rank() > 0 ? std::max(mixer.d_key, mixer.d_value) : 0;
   const auto width = 2 * mixer.channels() + 3 * mixer.value_width() + mixer.value_heads +
                      mixer.decays() + latent + 8;
-  const auto chunks = runs_in_cuda_chunks(mixer, dtype) ? 2 * rows / kCudaRecurrenceChunk : 0;
+  const auto chunks = has_chunked_kernel(mixer, dtype) ? 2 * rows / kCudaRecurrenceChunk : 0;
   return rows * (width * element_size(dtype) + 4 * (mixer.value_heads + mixer.decays())) +
-         chunks * mixer.value_heads * (cuda_chunk_matrix_bytes(mixer) + kCudaChunkFactorBytes);
+         chunks * mixer.value_heads * (cuda_recurrence_matrix_bytes(mixer) + kCudaChunkFactorBytes);
 }
 
 std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
@@ -97,7 +96,7 @@ std::int64_t activation_bytes_on_cuda(const ModelConfig& model, std::int64_t row
   const auto gates = model.has_attention_gate() ? 2 : 0;                // of all rows, of kept rows
   const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
   const auto per_row = residuals * model.d_model + hidden + qkv + shared + latents +
-                       gates * model.n_heads * model.d_head + per_layer + rotary_elements(model);
+                       gates * model.n_heads * model.d_head + per_layer + rotary_table_width(model);
   const auto elements =
       rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * d_mlp;
   const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
@@ -125,7 +124,7 @@ std::string format_non_negative_bytes(std::int64_t bytes) {
 
 [[noreturn]] void throw_cache_too_large(std::int64_t sequences, std::int64_t positions,
                                         std::int64_t bytes, std::int64_t room) {
-  bad_input(
+  reject(
       "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
       "fewer new tokens",
       sequences, sequences == 1 ? "text" : "texts", positions, format_non_negative_bytes(bytes),
@@ -152,21 +151,21 @@ std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   const auto z_width = (model.has_attention_gate() ? 2 : 1) * model.n_heads * d_value;
   const auto latents = model.has_latent_attention()
                            ? model.latent.q_rank + model.latent.kv_rank + q_width
-                           : 0;  // the key parts of all heads are projected before they are placed
+                           : 0;  // q_width: keys without RoPE part, before they are copied into k
   const auto heads = q_width + z_width + (model.has_equal_heads() ? 1 : 3) * kv_width + latents;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // Floats of the packed operands of gemm.h: the widest input, keys and values, and shared weights.
+  // Total floats of packed operands (gemm.h): largest input + keys and values + shared weights.
   const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto widest = std::max({model.d_model, q_width, model.mixer.value_width()});
   const auto packed = std::max(rows * widest, mlp_rows * d_mlp) + rows * kv_width +
                       std::min(kMostSharedWeights, mlp_products * model.d_model * d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto per_layer = (model.n_layers + 2) * model.per_layer.width;  // of all, and of one layer
-  // Floats per row of a recurrent mixer: q, k, v, gates, output, rates and decays.
+  // Number of floats per row of a recurrent mixer: q, k, v, gates, output, rates and decays.
   const auto& mixer = model.mixer;
   const auto mixed = mixer.channels() + 2 * mixer.value_width() + mixer.value_heads +
                      mixer.decays() + mixer.gate_rank();
-  const auto floats = rows * (residuals + heads + rotary_elements(model) + per_layer + mixed) +
+  const auto floats = rows * (residuals + heads + rotary_table_width(model) + per_layer + mixed) +
                       mlp_products * mlp_rows * d_mlp + packed + expert_buffer_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
@@ -179,20 +178,22 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
 }
 
 std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
-                              const PlannedStatistics& statistics, const BackendOptions& options) {
+                              const EnabledStatistics& statistics, const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
-  // Bytes of the buffers in device/cuda/statistics: row segments, values, bins and results.
+  // Bytes of the buffers in device/cuda/statistics: sums of row segments, statistics of individual
+  // queries, histogram bins and results.
   const auto d = model.d_head;
-  const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
-  const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
-  const auto moments = statistics.moments ? segments * record : 0;
+  const bool tensor_cores = options.dtype != DType::f32 && d <= 128;
+  const auto products = tensor_cores ? 2 * d * (d + 16) : 4 * d * (d + 1);
+  const auto segments = 256 + (rows / 1024 + 2 * statistics.buckets) * model.n_heads;
+  const auto moments = statistics.moments ? segments * (products + 69 * d) : 0;
   const auto values = statistics.attention ? kStatisticsValues : 0;
   const auto bins = statistics.all_keys ? kStatisticsBins : 0;
   return moments + row_sums + values + bins + kStatisticsResults;
 }
 
-std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
+std::int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
   std::int64_t width = 0;
   for (const auto& layer : model.layers)
     if (layer.has_attention() && !layer.shares_kv())
@@ -200,18 +201,18 @@ std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
   return width * element_size(dtype);
 }
 
-std::int64_t cache_state_bytes(const ModelConfig& model) {
+std::int64_t recurrent_state_bytes(const ModelConfig& model) {
   if (!model.has_recurrence()) return 0;
   return std::ranges::count_if(model.layers, &LayerConfig::has_state) *
-         mixer_memory_floats(model.mixer) * static_cast<std::int64_t>(sizeof(float));
+         mixer_state_floats(model.mixer) * static_cast<std::int64_t>(sizeof(float));
 }
 
 void check_cache_fits_host(const ModelConfig& model, std::int64_t sequences,
                            std::int64_t positions) {
   const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  // During a pass, the recurrent states exist twice: before and after the pass.
-  const auto bytes =
-      sequences * (positions * cache_token_bytes(model, DType::f32) + 2 * cache_state_bytes(model));
+  // A pass keeps two copies of the recurrent states: those from before the pass and updated ones.
+  const auto bytes = sequences * (positions * kv_bytes_per_token(model, DType::f32) +
+                                  2 * recurrent_state_bytes(model));
   if (bytes > memory) throw_cache_too_large(sequences, positions, bytes, memory);
 }
 
@@ -222,8 +223,8 @@ std::int64_t usable_memory_bytes(const BackendOptions& options) {
   return options.device_memory > 0 ? std::min(options.device_memory, usable) : usable;
 }
 
-std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
-                             std::int64_t wanted, std::int64_t room) {
+std::int64_t max_batch_tokens(const ModelConfig& model, const BackendOptions& options,
+                              std::int64_t wanted, std::int64_t room) {
   std::int64_t fit = 0;
   for (std::int64_t too_many = wanted + 1; too_many - fit > 1;) {
     const auto middle = fit + (too_many - fit) / 2;
@@ -250,7 +251,7 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   return (embedding + waiting + layers) * element_size(dtype);
 }
 
-DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& options)
+GpuMemoryBudget::GpuMemoryBudget(const ModelConfig& model, const BackendOptions& options)
     : model_(model), options_(options), limit_(usable_memory_bytes(options)) {
   const auto rows = options.longest_batch > 0 ? options.longest_batch : kDefaultBatch;
   const auto activations = activation_bytes(model, rows, options);
@@ -261,15 +262,15 @@ DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& optio
   check_rows_fit(rows);
 }
 
-std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
+std::int64_t GpuMemoryBudget::weight_bytes(bool streamed) const {
   return streamed ? streamed_weight_bytes(model_, options_.dtype)
                   : device_weight_bytes(model_, options_.dtype);
 }
 
-std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
+std::int64_t GpuMemoryBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
   const auto states = std::ranges::count_if(model_.layers, &LayerConfig::has_state) *
                       cuda_mixer_state_bytes(model_.mixer);
-  const auto bytes = sequences * (positions * cache_token_bytes(model_, options_.dtype) + states);
+  const auto bytes = sequences * (positions * kv_bytes_per_token(model_, options_.dtype) + states);
   const auto rest = weight_bytes(streams_) + activation_bytes(model_, sequences, options_);
   auto caches = caches_->load();
   do {
@@ -279,13 +280,13 @@ std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t po
   return bytes;
 }
 
-void DeviceBudget::check_rows_fit(std::int64_t rows) const {
+void GpuMemoryBudget::check_rows_fit(std::int64_t rows) const {
   const auto caches = caches_->load();
   const auto weights = weight_bytes(streams_) + caches;
   const auto activations = activation_bytes(model_, rows, options_);
   if (weights + activations <= limit_) return;
-  const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
-  bad_input(
+  const auto longest = max_batch_tokens(model_, options_, rows, limit_ - weights);
+  reject(
       "device memory: {} tokens at a time need {} for weights{}{} and {} for activations, {} may "
       "be used; {}",
       rows, format_non_negative_bytes(weights), streams_ ? " (streamed)" : "",

@@ -1,4 +1,4 @@
-// Buffer sizes of recurrent mixers (delta nets, Mamba 2) on CUDA, for memory plan and kernels.
+// CUDA buffer sizes of recurrent mixers (delta nets, Mamba 2), for the memory plan and the kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace qkscope {
 // Limits of CUDA recurrence kernels: head dimension of k (and delta-rule v), tokens per chunk.
 constexpr std::int64_t kCudaWidestKeys = 256;
 constexpr std::int64_t kCudaRecurrenceChunk = 64;
-// Returns whether sequences of at least one chunk run on tensor cores. States and products of q and
-// k of Mamba 2 are unbounded, which excludes float16.
-inline bool runs_in_cuda_chunks(const MixerConfig& mixer, DType dtype) {
+// Returns whether sequences of at least one chunk run on tensor cores. Mamba 2 in float16 does not:
+// its states and its products of q and k are unbounded and could overflow.
+inline bool has_chunked_kernel(const MixerConfig& mixer, DType dtype) {
   const auto keys = mixer.d_key;
   const bool has_kernel = mixer.kind == Mixer::mamba2
                               ? dtype == DType::bf16 && (keys == 64 || keys == 128 || keys == 256)
@@ -20,8 +20,8 @@ inline bool runs_in_cuda_chunks(const MixerConfig& mixer, DType dtype) {
                                     (keys == 64 || keys == 96 || keys == 128);
   return has_kernel && mixer.d_value % 64 == 0;
 }
-// Bytes per chunk and head: four 16-bit matrices, two in Mamba 2, and two float32 vectors.
-inline std::int64_t cuda_chunk_matrix_bytes(const MixerConfig& mixer) {
+// Bytes per chunk and head: four 16-bit matrices (two for Mamba 2), then two float32 vectors.
+inline std::int64_t cuda_recurrence_matrix_bytes(const MixerConfig& mixer) {
   return (mixer.kind == Mixer::mamba2 ? 2 : 4) * 2 * kCudaRecurrenceChunk * kCudaRecurrenceChunk;
 }
 constexpr std::int64_t kCudaChunkFactorBytes = 2 * 4 * kCudaRecurrenceChunk;

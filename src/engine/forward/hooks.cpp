@@ -5,6 +5,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/text.h"
 #include "engine/forward/forward.h"
 #include "engine/model/model_config.h"
@@ -15,7 +16,7 @@ namespace {
 // Hook name and properties of a stage; the table follows the order of enum Stage.
 struct StageInfo {
   Stage stage;
-  std::string_view name;  // after "blocks.N." for stages inside a layer
+  std::string_view name;  // hook name; in a layer, the part after "blocks.N."
   bool in_layer;
   bool derived = false;
 };
@@ -68,7 +69,7 @@ bool is_one_of(Stage stage, std::initializer_list<Stage> stages) {
   return std::ranges::find(stages, stage) != stages.end();
 }
 
-// Returns true for stages before the first layer, where all rows are active.
+// Returns true for stages before the first layer, which see every row of the batch.
 bool is_embedding_stage(Stage stage) {
   return is_one_of(stage, {Stage::embed, Stage::pos_embed});
 }
@@ -104,17 +105,16 @@ std::int64_t last_layer_with(const ModelConfig& model, Holds holds) {
   return last;
 }
 
-// Throws a bad-input error if a pattern names an attention hook point in a layer without attention.
-void check_attention_layer(const ModelConfig& model, const std::string& pattern) {
+// Throws a bad-input error if `pattern` matches an attention hook of a layer without attention.
+void check_layers_have_attention(const ModelConfig& model, const std::string& pattern) {
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
     if (model.layers[as_index(layer)].attends()) continue;
     if (std::ranges::any_of(kStages, [&](const StageInfo& entry) {
           return is_attention_stage(entry.stage) &&
                  glob_match(pattern, hook_name({entry.stage, layer}));
         }))
-      bad_input(
-          "hook '{}': layer {} of this {} model has no attention; layers with attention are {}",
-          pattern, layer, model.family, list_layers(model, true));
+      reject("hook '{}': layer {} of this {} model has no attention; layers with attention are {}",
+             pattern, layer, model.family, format_layer_ranges_by_attention(model, true));
   }
 }
 
@@ -122,19 +122,19 @@ void check_indices_in_range(std::span<const std::int64_t> chosen, std::int64_t c
                             std::string_view what, std::string_view where) {
   for (const auto number : chosen)
     if (number < 0 || number >= count)
-      bad_input("observer: {} {} of {} is not there; found {}, numbered from 0", what, number,
-                where, count);
+      reject("observer: {} {} of {} is not there; found {}, numbered from 0", what, number, where,
+             count);
 }
 
-void check_selection(const ModelConfig& model, const Observer& observer, HookPoint point,
-                     std::int64_t rows) {
+void check_observer_selection(const ModelConfig& model, const Observer& observer, HookPoint point,
+                              std::int64_t rows) {
   if (is_score_stage(point.stage))
     return check_indices_in_range(observer.score_rows(), rows, "row", hook_name(point));
   if (!can_be_edited(point.stage) && observer.edits(point))
-    bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
-              point.stage == Stage::result        ? "attn.hook_z"
-              : point.stage == Stage::mixer_state ? "mixer.hook_in"
-                                                  : "hook_normalized");
+    reject("observer: {} can be looked at and not edited; edit {}", hook_name(point),
+           point.stage == Stage::result        ? "attn.hook_z"
+           : point.stage == Stage::mixer_state ? "mixer.hook_in"
+                                               : "hook_normalized");
   const auto [chosen_rows, heads, native] = observer.selection(point);
   check_indices_in_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty())
@@ -172,7 +172,7 @@ bool has_hook_point(const ModelConfig& model, HookPoint point) {
       model.layer(point.layer).shares_kv())
     return false;
   if (is(Stage::attn_in, Stage::q_input, Stage::k_input, Stage::v_input))
-    return !model.has_latent_attention();  // heads share the latents, not the layer input
+    return !model.has_latent_attention();  // heads of MLA read shared latents instead
   if (is(Stage::q_normed, Stage::k_normed)) return model.qk_norm;
   if (is(Stage::resid_mid, Stage::mlp_in)) return !model.parallel_residual;
   if (is(Stage::ln2_scale)) return !model.parallel_residual && !model.names.mlp_norm.empty();
@@ -219,8 +219,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                    std::span<const std::string> patterns) {
   return translate_exceptions([&] {
     const auto points = all_hook_points(model);
-    std::vector<std::string> names;
-    for (const auto point : points) names.push_back(hook_name(point));
+    const auto names = to_vector(points, hook_name);
     const auto matches_point = [&](const std::string& pattern, std::size_t i) {
       const auto last_part = names[i].substr(names[i].rfind('.') + 1);  // hook_q of attn.hook_q
       return glob_match(pattern, names[i]) &&
@@ -232,9 +231,9 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
       for (std::size_t i = 0; i < points.size(); ++i)
         if (matches_point(pattern, i)) matched = chosen[i] = true;
       if (matched) continue;
-      check_attention_layer(model, pattern);
+      check_layers_have_attention(model, pattern);
       const auto guess = closest_spelling(pattern, names);
-      bad_input(
+      reject(
           "hook '{}': no such hook point in this {} model of {} layers{}; docs/reference/hooks.md "
           "lists them",
           pattern, model.family, model.n_layers,
@@ -265,7 +264,7 @@ Selection Collector::selection(HookPoint point) const {
   return {.rows = rows_, .heads = {}};
 }
 
-void Collector::see(HookPoint point, ConstTensorView activation) {
+void Collector::observe(HookPoint point, ConstTensorView activation) {
   translate_exceptions([&] { kept_.push_back({point, copy_tensor(activation)}); });
 }
 
@@ -290,12 +289,12 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
         of_heads += floats(model.n_kv_heads_of(model.layer(point.layer)) * rows * model.d_model);
     }
     if (squares > kLimit)
-      bad_input(
+      reject(
           "attention scores and patterns of {} query positions x {} keys would take {}; "
           "choose query positions with {}",
           rows, keys, format_bytes(squares), how);
     if (of_heads > kLimit)
-      bad_input(
+      reject(
           "inputs and results of every head at {} positions would take {}; choose positions "
           "with {}",
           rows, format_bytes(of_heads), how);
@@ -310,9 +309,9 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   for (const auto point : points)
     if (layer_index(point) >= first && observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
-  for (const auto point : wanted_) check_selection(model, observer, point, rows);
+  for (const auto point : wanted_) check_observer_selection(model, observer, point, rows);
   const auto attention = std::max(last_attention_layer(model), options.start_at_layer - 1);
-  if (!try_drop_rows_in(attention, observer, rows)) try_drop_rows_in(n_layers_, observer, rows);
+  if (!try_drop_rows(attention, observer, rows)) try_drop_rows(n_layers_, observer, rows);
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
@@ -320,12 +319,12 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
     : PassPlan(model, observer, rows) {
   const HookPoint end{statistics, last_layer_with(model, std::mem_fn(&LayerConfig::has_attention))};
   if (ends_before(end)) wanted_.push_back(end);
-  last_rows_.clear();  // statistics need every row
+  kept_rows_.clear();  // statistics need every row
 }
 
-void PassPlan::compute_all_keys_for_cache(const ModelConfig& model) {
+void PassPlan::include_all_keys_and_values(const ModelConfig& model) {
   const auto last = last_layer_with(model, std::not_fn(&LayerConfig::cross_attention));
-  if (drop_layer_ < last) last_rows_.clear();
+  if (drop_layer_ < last) kept_rows_.clear();
   if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }
 
@@ -351,11 +350,11 @@ std::int64_t PassPlan::last_attention_layer(const ModelConfig& model) const {
   return std::max<std::int64_t>(layer, -1);
 }
 
-bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
+bool PassPlan::try_drop_rows(std::int64_t layer, const Observer& observer, std::int64_t rows) {
   std::vector<bool> needed(as_index(rows));
   for (const auto point : wanted_) {
     const bool edits = observer.edits(point);
-    // If scores or patterns are edited, z of their rows is recomputed after attention.
+    // Edits of scores or patterns take effect after attention, when its output z is recomputed.
     const auto last_before = edits ? Stage::rot_k : Stage::pattern;
     const bool after =
         layer_index(point) > layer || (layer_index(point) == layer && point.stage > last_before);
@@ -364,16 +363,16 @@ bool PassPlan::try_drop_rows_in(std::int64_t layer, const Observer& observer, st
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return false;
     for (const auto row : chosen) {
-      // Validated again, because the observer may return a different selection on the second call.
+      // Check again: the observer may return a different selection on the second call.
       if (row < 0 || row >= rows)
-        bad_input("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
+        reject("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
       needed[as_index(row)] = true;
     }
   }
   drop_layer_ = layer;
   for (std::int64_t row = 0; row < rows; ++row)
-    if (needed[as_index(row)]) last_rows_.push_back(row);
-  if (std::ssize(last_rows_) == rows) last_rows_.clear();
+    if (needed[as_index(row)]) kept_rows_.push_back(row);
+  if (std::ssize(kept_rows_) == rows) kept_rows_.clear();
   return true;
 }
 

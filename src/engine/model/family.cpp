@@ -23,11 +23,11 @@ RopeType read_rope_type(const ConfigReader& parameters) {
     return RopeType::longrope;
   for (const auto& [type, known] : kRopeTypes)
     if (name == known) return type;
-  bad_input("{}: rope_type is '{}', supported are default, linear, dynamic, yarn, llama3, longrope",
-            parameters.where(), name);
+  reject("{}: rope_type is '{}', supported are default, linear, dynamic, yarn, llama3, longrope",
+         parameters.where(), name);
 }
 
-// Valid RoPE scaling factors, a range wider than in published models; angles cannot overflow.
+// Range of valid RoPE factors: wider than published models need, but angles cannot overflow.
 constexpr ConfigReader::NumberRange kFactor{1e-3, 1e6};
 constexpr ConfigReader::NumberRange kMagnitude{0.0, 1e3};
 
@@ -36,68 +36,68 @@ void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
     auto factors = parameters.numbers(key, kFactor);
     const auto expected = static_cast<std::size_t>(rope.dim / 2);
     if (factors.size() != expected)
-      bad_input("{}: '{}' has {} values, expected {} (half the rotated head)", parameters.where(),
-                key, factors.size(), expected);
+      reject("{}: '{}' has {} values, expected {} (half the rotated head)", parameters.where(), key,
+             factors.size(), expected);
     return factors;
   };
   rope.short_factor = read("short_factor");
   rope.long_factor = read("long_factor");
-  if (rope.original_max < 2)  // the logarithm of original_max is a divisor
-    bad_input("{}: 'original_max_position_embeddings' is {}, expected 2 or more for longrope",
-              parameters.where(), rope.original_max);
+  if (rope.original_max < 2)  // LongRoPE divides by log(original_max)
+    reject("{}: 'original_max_position_embeddings' is {}, expected 2 or more for longrope",
+           parameters.where(), rope.original_max);
 }
 
 }  // namespace
 
-std::span<const FamilySpec> supported_families() {
+std::span<const ModelFamilySpec> model_family_specs() {
   static constexpr std::array kFamilies = {
-      FamilySpec{"llama", "Llama 1 to 3, SmolLM2", read_llama},
-      FamilySpec{"mistral", "Mistral", read_mistral},
-      FamilySpec{"ministral", "Ministral", read_ministral},
-      FamilySpec{"ministral3", "Ministral 3", read_ministral3},
-      FamilySpec{"qwen2", "Qwen2, Qwen2.5", read_qwen2},
-      FamilySpec{"qwen3", "Qwen3", read_qwen3},
-      FamilySpec{"smollm3", "SmolLM3", read_smollm3},
-      FamilySpec{"mllama_text_model", "the language model of Llama-3.2-Vision", read_mllama},
-      FamilySpec{"gemma2", "Gemma 2", read_gemma2},
-      FamilySpec{"gemma3_text", "Gemma 3", read_gemma3},
-      FamilySpec{"gemma4_text", "Gemma 4 without experts", read_gemma4},
-      FamilySpec{"glm", "GLM-4", read_glm},
-      FamilySpec{"glm4", "GLM-4-0414", read_glm4},
-      FamilySpec{"gpt_neox", "GPT-NeoX, Pythia", read_gpt_neox},
-      FamilySpec{"gpt2", "GPT-2", read_gpt2},
-      FamilySpec{"olmo", "OLMo", read_olmo},
-      FamilySpec{"olmo2", "OLMo 2", read_olmo2},
-      FamilySpec{"olmo3", "OLMo 3", read_olmo3},
-      FamilySpec{"phi3", "Phi-3, Phi-4", read_phi3},
-      FamilySpec{"granite", "Granite 3", read_granite},
-      FamilySpec{"starcoder2", "StarCoder2", read_starcoder2},
-      FamilySpec{"apertus", "Apertus", read_apertus},
-      FamilySpec{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
-      FamilySpec{"mixtral", "Mixtral", read_mixtral},
-      FamilySpec{"gpt_oss", "gpt-oss", read_gpt_oss},
-      FamilySpec{"cohere2", "Command R7B, Command A", read_cohere2},
-      FamilySpec{"exaone4", "EXAONE 4.0", read_exaone4},
-      FamilySpec{"olmoe", "OLMoE", read_olmoe},
-      FamilySpec{"seed_oss", "Seed-OSS", read_seed_oss},
-      FamilySpec{"ernie4_5", "ERNIE 4.5", read_ernie4_5},
-      FamilySpec{"glm4_moe", "GLM-4.5, GLM-4.6, GLM-4.7", read_glm4_moe},
-      FamilySpec{"hunyuan_v1_dense", "Hunyuan dense", read_hunyuan_v1_dense},
-      FamilySpec{"nanochat", "nanochat", read_nanochat},
-      FamilySpec{"ernie4_5_moe", "ERNIE 4.5 MoE", read_ernie4_5_moe},
-      FamilySpec{"minimax_m2", "MiniMax-M2", read_minimax_m2},
-      FamilySpec{"afmoe", "Trinity", read_afmoe},
-      FamilySpec{"deepseek_v2", "DeepSeek-V2, DeepSeek-V2-Lite", read_deepseek_v2},
-      FamilySpec{"deepseek_v3", "DeepSeek-V3, DeepSeek-R1, Moonlight", read_deepseek_v3},
-      FamilySpec{"llama4_text", "Llama 4", read_llama4},
-      FamilySpec{"qwen3_next", "Qwen3-Next", read_qwen3_next},
-      FamilySpec{"qwen3_5_text", "Qwen3.5", read_qwen3_5},
-      FamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
-      FamilySpec{"lfm2", "LFM2", read_lfm2},
-      FamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
-      FamilySpec{"granitemoehybrid", "Granite 4", read_granitemoehybrid},
-      FamilySpec{"nemotron_h", "Nemotron-H, Nemotron 3 Nano", read_nemotron_h},
-      FamilySpec{"kimi_linear", "Kimi Linear", read_kimi_linear},
+      ModelFamilySpec{"llama", "Llama 1 to 3, SmolLM2", read_llama},
+      ModelFamilySpec{"mistral", "Mistral", read_mistral},
+      ModelFamilySpec{"ministral", "Ministral", read_ministral},
+      ModelFamilySpec{"ministral3", "Ministral 3", read_ministral3},
+      ModelFamilySpec{"qwen2", "Qwen2, Qwen2.5", read_qwen2},
+      ModelFamilySpec{"qwen3", "Qwen3", read_qwen3},
+      ModelFamilySpec{"smollm3", "SmolLM3", read_smollm3},
+      ModelFamilySpec{"mllama_text_model", "the language model of Llama-3.2-Vision", read_mllama},
+      ModelFamilySpec{"gemma2", "Gemma 2", read_gemma2},
+      ModelFamilySpec{"gemma3_text", "Gemma 3", read_gemma3},
+      ModelFamilySpec{"gemma4_text", "Gemma 4 without experts", read_gemma4},
+      ModelFamilySpec{"glm", "GLM-4", read_glm},
+      ModelFamilySpec{"glm4", "GLM-4-0414", read_glm4},
+      ModelFamilySpec{"gpt_neox", "GPT-NeoX, Pythia", read_gpt_neox},
+      ModelFamilySpec{"gpt2", "GPT-2", read_gpt2},
+      ModelFamilySpec{"olmo", "OLMo", read_olmo},
+      ModelFamilySpec{"olmo2", "OLMo 2", read_olmo2},
+      ModelFamilySpec{"olmo3", "OLMo 3", read_olmo3},
+      ModelFamilySpec{"phi3", "Phi-3, Phi-4", read_phi3},
+      ModelFamilySpec{"granite", "Granite 3", read_granite},
+      ModelFamilySpec{"starcoder2", "StarCoder2", read_starcoder2},
+      ModelFamilySpec{"apertus", "Apertus", read_apertus},
+      ModelFamilySpec{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
+      ModelFamilySpec{"mixtral", "Mixtral", read_mixtral},
+      ModelFamilySpec{"gpt_oss", "gpt-oss", read_gpt_oss},
+      ModelFamilySpec{"cohere2", "Command R7B, Command A", read_cohere2},
+      ModelFamilySpec{"exaone4", "EXAONE 4.0", read_exaone4},
+      ModelFamilySpec{"olmoe", "OLMoE", read_olmoe},
+      ModelFamilySpec{"seed_oss", "Seed-OSS", read_seed_oss},
+      ModelFamilySpec{"ernie4_5", "ERNIE 4.5", read_ernie4_5},
+      ModelFamilySpec{"glm4_moe", "GLM-4.5, GLM-4.6, GLM-4.7", read_glm4_moe},
+      ModelFamilySpec{"hunyuan_v1_dense", "Hunyuan dense", read_hunyuan_v1_dense},
+      ModelFamilySpec{"nanochat", "nanochat", read_nanochat},
+      ModelFamilySpec{"ernie4_5_moe", "ERNIE 4.5 MoE", read_ernie4_5_moe},
+      ModelFamilySpec{"minimax_m2", "MiniMax-M2", read_minimax_m2},
+      ModelFamilySpec{"afmoe", "Trinity", read_afmoe},
+      ModelFamilySpec{"deepseek_v2", "DeepSeek-V2, DeepSeek-V2-Lite", read_deepseek_v2},
+      ModelFamilySpec{"deepseek_v3", "DeepSeek-V3, DeepSeek-R1, Moonlight", read_deepseek_v3},
+      ModelFamilySpec{"llama4_text", "Llama 4", read_llama4},
+      ModelFamilySpec{"qwen3_next", "Qwen3-Next", read_qwen3_next},
+      ModelFamilySpec{"qwen3_5_text", "Qwen3.5", read_qwen3_5},
+      ModelFamilySpec{"olmo_hybrid", "OLMo Hybrid", read_olmo_hybrid},
+      ModelFamilySpec{"lfm2", "LFM2", read_lfm2},
+      ModelFamilySpec{"falcon_h1", "Falcon-H1", read_falcon_h1},
+      ModelFamilySpec{"granitemoehybrid", "Granite 4", read_granitemoehybrid},
+      ModelFamilySpec{"nemotron_h", "Nemotron-H, Nemotron 3 Nano", read_nemotron_h},
+      ModelFamilySpec{"kimi_linear", "Kimi Linear", read_kimi_linear},
   };
   return kFamilies;
 }
@@ -105,7 +105,7 @@ std::span<const FamilySpec> supported_families() {
 std::vector<ModelFamily> model_families() {
   return translate_exceptions([] {
     std::vector<ModelFamily> list;
-    for (const auto& family : supported_families())
+    for (const auto& family : model_family_specs())
       list.push_back({family.model_type, family.models});
     return list;
   });
@@ -113,12 +113,12 @@ std::vector<ModelFamily> model_families() {
 
 void read_llama_config(ModelConfig& model, const ConfigReader& config,
                        const LlamaDefaults& defaults) {
-  read_llama_without_rope(model, config, defaults);
+  read_llama_config_without_rope(model, config, defaults);
   model.ropes = {read_llama_rope(model, config, defaults)};
 }
 
-void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
-                             const LlamaDefaults& defaults) {
+void read_llama_config_without_rope(ModelConfig& model, const ConfigReader& config,
+                                    const LlamaDefaults& defaults) {
   model.n_layers = defaults.n_layers > 0 ? defaults.n_layers : read_layer_count(config);
   model.d_model = config.positive_integer("hidden_size");
   model.n_heads = config.positive_integer("num_attention_heads");
@@ -129,8 +129,8 @@ void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
   // A head_dim of null means hidden_size / num_attention_heads and overrides the family's default.
   const bool derived = defaults.d_head == 0 || config.contains_key("head_dim");
   if (!config.has_value("head_dim") && derived && model.d_model % model.n_heads != 0)
-    bad_input("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",
-              config.where(), model.d_model, model.n_heads);
+    reject("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",
+           config.where(), model.d_model, model.n_heads);
   model.d_head = config.positive_integer("head_dim",
                                          derived ? model.d_model / model.n_heads : defaults.d_head);
   model.d_mlp = config.positive_integer(defaults.d_mlp_key);
@@ -149,8 +149,8 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
   const char* key = config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters";
   if (config.has_value(key) && (config.section(key).has_value("full_attention") ||
                                 config.section(key).has_value("sliding_attention")))
-    bad_input("{}: '{}' has one map per layer type, which only gemma3 and olmo3 models may have",
-              config.where(), key);
+    reject("{}: '{}' has one map per layer type, which only gemma3 and olmo3 models may have",
+           config.where(), key);
   constexpr ConfigReader::NumberRange kPart{0.0, 1.0};
   double partial = config.number("partial_rotary_factor", defaults.partial_rotary_factor, kPart);
   if (config.has_value(key))
@@ -180,7 +180,7 @@ Activation read_activation(const ConfigReader& config, const std::string& fallba
       {"swish", Activation::silu},
       {"gelu", Activation::gelu},
       {"gelu_python", Activation::gelu},
-      // The names below are aliases for GELU with the tanh approximation.
+      // The next three names are aliases for GELU with the tanh approximation.
       {"gelu_pytorch_tanh", Activation::gelu_tanh},
       {"gelu_new", Activation::gelu_tanh},
       {"gelu_fast", Activation::gelu_tanh},
@@ -193,23 +193,23 @@ Activation read_activation(const ConfigReader& config, const std::string& fallba
     if (name == known) return activation;
     names.emplace_back(known);
   }
-  bad_input("{}: activation '{}' is not supported; supported are {}", config.where(), name,
-            fmt::join(names, ", "));
+  reject("{}: activation '{}' is not supported; supported are {}", config.where(), name,
+         fmt::join(names, ", "));
 }
 
 void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
   const auto types = config.strings("layer_types");
   if (types.size() < model.layers.size())
-    bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
-              model.layers.size());
+    reject("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
+           model.layers.size());
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     if (types[i] != "sliding_attention" && types[i] != "full_attention")
-      bad_input("{}: layer_types[{}] is '{}', expected full_attention or sliding_attention",
-                config.where(), i, types[i]);
+      reject("{}: layer_types[{}] is '{}', expected full_attention or sliding_attention",
+             config.where(), i, types[i]);
     const bool slides = types[i] == "sliding_attention";
     if (slides && window == 0)
-      bad_input("{}: layer_types[{}] is sliding_attention but no sliding_window is set",
-                config.where(), i);
+      reject("{}: layer_types[{}] is sliding_attention but no sliding_window is set",
+             config.where(), i);
     model.layers[i].window = slides ? window : 0;
   }
 }
@@ -225,7 +225,7 @@ void read_alternating_windows(ModelConfig& model, const ConfigReader& config, st
 }
 
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
-                           const WindowDefaults& defaults) {
+                           const SlidingWindowDefaults& defaults) {
   const bool off = config.contains_key("sliding_window") && !config.has_value("sliding_window");
   const auto window = config.positive_integer("sliding_window", off ? 0 : defaults.window);
   if (config.has_value("layer_types")) return read_layer_types(model, config, window);
@@ -235,7 +235,7 @@ void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
     model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
 }
 
-void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config) {
+void read_uniform_window(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.positive_integer("sliding_window");
 }
@@ -328,7 +328,7 @@ RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters) {
           ? static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_max)
           : parameters.number("factor", kFactor);
   if (!kFactor.contains(rope.factor))
-    bad_input(
+    reject(
         "{}: max_position_embeddings {} and original_max_position_embeddings {} give the RoPE "
         "factor {}, expected {}",
         parameters.where(), rope.max_positions, rope.original_max, rope.factor,
@@ -346,8 +346,8 @@ RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters) {
     if (rope.high_freq_factor <= rope.low_freq_factor)
       parameters.fail("high_freq_factor", "a number above low_freq_factor");
   }
-  if (rope.type == RopeType::dynamic && rope.dim == 2)  // the exponent of theta is dim / (dim - 2)
-    bad_input("{}: rope_type 'dynamic' needs more than 2 rotated dimensions", parameters.where());
+  if (rope.type == RopeType::dynamic && rope.dim == 2)  // dynamic RoPE divides by dim - 2
+    reject("{}: rope_type 'dynamic' needs more than 2 rotated dimensions", parameters.where());
   if (rope.type == RopeType::longrope) read_longrope(rope, parameters);
   return rope;
 }

@@ -13,42 +13,42 @@ namespace {
 // by name and bound; without one, names and shapes are only listed.
 class WeightBinder : TensorBinder {
  public:
-  // Lists expected tensors without a checkpoint; their names have no prefix.
+  // Lists the expected tensors, named without prefix; needs no checkpoint.
   WeightBinder(const ModelConfig& model, const TensorNaming& naming)
-      : TensorBinder(model, nullptr), prefix_{.experts = naming.experts, .mixer = naming.mixer} {}
+      : TensorBinder(model, nullptr), naming_{.experts = naming.experts, .mixer = naming.mixer} {}
   WeightBinder(const ModelConfig& model, const Checkpoint& checkpoint)
       : TensorBinder(model, &checkpoint),
-        prefix_(check_tensor_names(model, checkpoint.names(), checkpoint.folder())) {
-    for (const auto& spec : expected_tensors(model, prefix_))
-      check_shape(prefix_.backbone + spec.name, spec.shape);
-    if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
+        naming_(detect_tensor_naming(model, checkpoint.tensor_names(), checkpoint.folder())) {
+    for (const auto& spec : expected_tensors(model, naming_))
+      check_shape(naming_.backbone + spec.name, spec.shape);
+    if (!naming_.head.empty()) check_shape(naming_.head, {model.vocab_size, model.d_model});
   }
 
   // Checks the shapes of all FP8 scales without reading values.
-  void check_all_scales() const {
+  void check_all_float8_scales() const {
     for (const auto& [name, shape] : expected_tensors(model_))
-      if (shape.rank() == 2 && checkpoint_->has(prefix_.backbone + name) &&
-          is_float8(checkpoint_->info(prefix_.backbone + name)))
-        check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
+      if (shape.rank() == 2 && checkpoint_->has_tensor(naming_.backbone + name) &&
+          is_float8(checkpoint_->tensor_info(naming_.backbone + name)))
+        check_float8_scales(naming_.backbone + name, naming_.backbone + name + kScaleEnding);
   }
 
   ModelWeights bind_all_weights() {
     ModelWeights weights;
-    const auto embedding = prefix_.backbone + embedding_tensor_name(model_);
-    const bool stored = checkpoint_ == nullptr || checkpoint_->has(embedding);
+    const auto embedding = naming_.backbone + embedding_tensor_name(model_);
+    const bool stored = checkpoint_ == nullptr || checkpoint_->has_tensor(embedding);
     weights.embedding =
-        bind_matrix(stored ? embedding : prefix_.head, {model_.embedding_rows, model_.d_model});
-    weights.head.weight = prefix_.head.empty()
+        bind_matrix(stored ? embedding : naming_.head, {model_.embedding_rows, model_.d_model});
+    weights.head.weight = naming_.head.empty()
                               ? weights.embedding
-                              : bind_matrix(prefix_.head, {model_.vocab_size, model_.d_model});
+                              : bind_matrix(naming_.head, {model_.vocab_size, model_.d_model});
     if (model_.learned_positions())
-      weights.positions = bind_matrix(prefix_.backbone + model_.names.positions + ".weight",
+      weights.positions = bind_matrix(naming_.backbone + model_.names.positions + ".weight",
                                       {model_.max_positions, model_.d_model});
     for (std::size_t i = 0; i < model_.layers.size(); ++i)
       weights.layers.push_back(model_.layers[i].cross_attention ? LayerWeights{} : bind_layer(i));
-    weights.final_norm = bind_norm(prefix_.backbone, model_.names.final_norm);
+    weights.final_norm = bind_norm(naming_.backbone, model_.names.final_norm);
     if (const auto [width, rows] = model_.per_layer; width > 0) {
-      const auto& at = prefix_.backbone;
+      const auto& at = naming_.backbone;
       const auto all = model_.n_layers * width;
       weights.per_layer_embedding = bind_matrix(at + "embed_tokens_per_layer.weight", {rows, all});
       weights.per_layer_projection =
@@ -66,29 +66,29 @@ class WeightBinder : TensorBinder {
  private:
   LayerWeights bind_layer(std::size_t index) {
     const auto& names = model_.names;
-    const auto at = fmt::format("{}{}.{}.", prefix_.backbone, names.layers, index);
+    const auto at = fmt::format("{}{}.{}.", naming_.backbone, names.layers, index);
     LayerWeights weights;
     const auto& layer = model_.layers[index];
     if (layer.has_state()) {
-      weights.input_norm = bind_norm(at, prefix_.mixer.input_norm);
+      weights.input_norm = bind_norm(at, naming_.mixer.input_norm);
       weights.mixer = bind_mixer(at);
     } else if (layer.attends()) {
       weights.input_norm = bind_norm(at, names.input_norm);
     }
     if (layer.attends()) {
       bind_attention(weights, at, layer);
-      const auto& after = prefix_.mixer.post_attention_norm;
+      const auto& after = naming_.mixer.post_attention_norm;
       weights.post_attention_norm =
           bind_norm(at, after.empty() ? names.post_attention_norm : after);
     }
     if (!layer.mlp) return weights;
-    const auto& mlp_norm = layer.has_state() ? prefix_.mixer.mlp_norm : names.mlp_norm;
+    const auto& mlp_norm = layer.has_state() ? naming_.mixer.mlp_norm : names.mlp_norm;
     weights.mlp_norm = layer.attends() && names.mlp_norm == names.input_norm
                            ? weights.input_norm
                            : bind_norm(at, mlp_norm);
     if (layer.experts)
       bind_experts(weights, at);
-    else if (const auto& dense = prefix_.experts.dense; !dense.empty())
+    else if (const auto& dense = naming_.experts.dense; !dense.empty())
       bind_mlp_module(weights, at + dense, model_.d_mlp_of(layer));
     else
       bind_mlp(weights, at, model_.d_mlp_of(layer));
@@ -111,7 +111,7 @@ class WeightBinder : TensorBinder {
   }
 
   MixerWeights bind_mixer(const std::string& at) {
-    const auto& names = prefix_.mixer;
+    const auto& names = naming_.mixer;
     const auto& c = model_.mixer;
     MixerWeights w;
     if (c.has_delta_rule())
@@ -154,7 +154,7 @@ class WeightBinder : TensorBinder {
                                       {&w.a, c.value_heads}};
     std::int64_t total = 0;
     for (const auto& part : parts) total += part.rows;
-    const Linear all = bind_linear(at + prefix_.mixer.all, total, model_.d_model, c.input_bias);
+    const Linear all = bind_linear(at + naming_.mixer.all, total, model_.d_model, c.input_bias);
     std::int64_t first = 0;
     for (std::size_t i = 0; i < parts.size(); first += parts[i++].rows) {
       const auto& scales = model_.projection_scales;
@@ -163,7 +163,7 @@ class WeightBinder : TensorBinder {
     }
   }
 
-  // Mamba 2 checkpoints store the channels in the order v, k, q; returns them in the order q, k, v.
+  // Returns convolution weights with channels in the order q, k, v; Mamba 2 files store v, k, q.
   std::vector<float> reorder_channels_to_qkv(const std::vector<float>& x,
                                              std::int64_t per_channel) const {
     if (model_.mixer.kind != Mixer::mamba2 || x.empty()) return x;
@@ -177,18 +177,18 @@ class WeightBinder : TensorBinder {
   }
 
   void bind_gated_delta(MixerWeights& w, const std::string& at) {
-    const auto& names = prefix_.mixer;
+    const auto& names = naming_.mixer;
     const auto& c = model_.mixer;
     const auto d = model_.d_model;
     const auto keys = c.key_width();
     const auto values = c.value_width();
-    if (!names.ba.empty()) {  // rows of each key head: b, then a of its value heads
+    if (!names.ba.empty()) {  // for each key head: rows of b, then rows of a
       const Linear gates = bind_linear(at + names.ba, 2 * c.value_heads, d, false);
       const auto gates_of_key_head = c.value_heads / c.key_heads;
       w.b = select_row_blocks(gates, c.key_heads, 0, gates_of_key_head);
       w.a = select_row_blocks(gates, c.key_heads, gates_of_key_head, gates_of_key_head);
     }
-    if (!names.qkvz.empty()) {  // rows of each key head: q, k, then v and z of its value heads
+    if (!names.qkvz.empty()) {  // for each key head: rows of q, k, v, then z
       const Linear all = bind_linear(at + names.qkvz, 2 * (keys + values), d, false);
       const auto group = values / c.key_heads;
       w.q = select_row_blocks(all, c.key_heads, 0, c.d_key);
@@ -216,13 +216,13 @@ class WeightBinder : TensorBinder {
     w.a = bind_linear(at + names.a, c.decays(), in_ranks ? c.d_key : d, false);
   }
 
-  // Returns convolution weights (taps, channels), from one tensor or from one each of q, k and v.
+  // Returns convolution weights (taps, channels), from one tensor or one each for q, k and v.
   std::vector<float> bind_convolution(const std::string& at) {
     const auto& c = model_.mixer;
-    const auto& names = prefix_.mixer.convolutions;
+    const auto& names = naming_.mixer.convolutions;
     std::vector<std::int64_t> widths{c.key_width(), c.key_width(), c.value_width()};
     const auto third = (c.channels() + 2) / 3;
-    if (prefix_.mixer.even_convolutions) widths = {third, third, c.channels() - 2 * third};
+    if (naming_.mixer.even_convolutions) widths = {third, third, c.channels() - 2 * third};
     if (names.size() == 1) widths = {c.channels()};
     std::vector<float> all;  // (channels, taps)
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -337,7 +337,7 @@ class WeightBinder : TensorBinder {
   }
 
   void bind_experts(LayerWeights& weights, const std::string& at) {
-    const auto& names = prefix_.experts;
+    const auto& names = naming_.experts;
     const auto d = model_.d_model;
     const auto count = model_.experts.count;
     const auto width = model_.experts.d_mlp;
@@ -370,17 +370,17 @@ class WeightBinder : TensorBinder {
 
   Linear bind_expert_matrix(const std::string& name, std::int64_t expert, std::int64_t out,
                             std::int64_t in) {
-    if (!holds_all_experts(name))
+    if (!is_stacked_tensor_name(name))
       return bind_linear(expert_tensor_name(name, expert), out, in, false);
-    // Slices one expert from a tensor with all experts; empty without a checkpoint.
+    // Returns the slice of one expert from a tensor of all experts; empty without a checkpoint.
     const auto slice = [&](const std::string& tensor, const Shape& shape, auto read) {
       if (checkpoint_ != nullptr) return slice_first_dimension(read(tensor), expert);
-      if (expert == 0) list_if_no_checkpoint(tensor, shape);
+      if (expert == 0) add_spec_if_no_checkpoint(tensor, shape);
       return ConstTensorView();
     };
-    const auto& names = prefix_.experts;
+    const auto& names = naming_.experts;
     const auto count = model_.experts.count;
-    const auto bytes = [&](const std::string& tensor) { return read_bytes(tensor); };
+    const auto bytes = [&](const std::string& tensor) { return read_byte_tensor(tensor); };
     Linear one;
     if (names.mxfp4) {
       const auto blocks = slice(name + "_blocks", {count, out, in / 32, 16}, bytes);
@@ -409,7 +409,7 @@ class WeightBinder : TensorBinder {
     return one;
   }
 
-  // Checkpoints store alpha_p and alpha_n of xIELU before the softplus.
+  // Checkpoints store alpha_p and alpha_n of xIELU as arguments of a softplus.
   XieluWeights bind_xielu(const std::string& at) {
     const auto number = [&](const char* name, const Shape& shape) {
       const auto values = bind_vector(at + name, shape);
@@ -427,7 +427,7 @@ class WeightBinder : TensorBinder {
             .eps = static_cast<float>(number(".eps", {}))};
   }
 
-  TensorNaming prefix_;
+  TensorNaming naming_;
 };
 
 }  // namespace
@@ -443,18 +443,20 @@ std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorN
   return WeightBinder(model, naming).list_expected_tensors();
 }
 
-std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
+std::uint64_t check_tensors_and_count_widened_bytes(const ModelConfig& model,
+                                                    const Checkpoint& checkpoint) {
   WeightBinder binder(model, checkpoint);
-  auto widened = checkpoint.widened_bytes();
+  auto widened = checkpoint.dequantized_bytes();
   if (!model.fp8_block.empty()) {
-    binder.check_all_scales();
-    for (const auto& name : checkpoint.names()) {
-      std::uint64_t bytes = is_float8(checkpoint.info(name)) ? sizeof(float) : 0;
-      for (const auto size : checkpoint.info(name).shape) bytes *= static_cast<std::uint64_t>(size);
+    binder.check_all_float8_scales();
+    for (const auto& name : checkpoint.tensor_names()) {
+      std::uint64_t bytes = is_float8(checkpoint.tensor_info(name)) ? sizeof(float) : 0;
+      for (const auto size : checkpoint.tensor_info(name).shape)
+        bytes *= static_cast<std::uint64_t>(size);
       widened += bytes;
     }
   }
-  // Binding is skipped for block-scaled tensors, because it would convert them to float32.
+  // Block-scaled tensors are not bound, because bind_all_weights() would convert them to float32.
   if (widened == 0) binder.bind_all_weights();
   return widened;
 }

@@ -20,20 +20,21 @@ struct LoadedCheckpoint {
 };
 
 // Loads a checkpoint folder in Hugging Face layout, or a GGUF file.
-LoadedCheckpoint load_model(const std::string& folder);
+LoadedCheckpoint load_unprocessed_checkpoint(const std::string& folder);
 // Loads a checkpoint after merging `overrides` (null or an object) into its config.json.
-LoadedCheckpoint load_model(const std::string& folder, const Json& overrides);
+LoadedCheckpoint load_unprocessed_checkpoint(const std::string& folder, const Json& overrides);
 
-// Checks all names and shapes and binds the weights. Matrices stay views of the mapped file; norms
-// (with the 1 added if they multiply by 1 + weight) and biases become float32.
+// Checks tensor names and shapes and binds the weights. Matrices stay views of the mapped file;
+// norm weights (plus 1 for norms that multiply by 1 + weight) and biases become float32.
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
 // Checks names, shapes and types against the configuration without reading weights. Returns the
 // bytes that block-scaled tensors will occupy as float32 in addition to the files.
-std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint);
+std::uint64_t check_tensors_and_count_widened_bytes(const ModelConfig& model,
+                                                    const Checkpoint& checkpoint);
 
-// Weight rewrites of TransformerLens that preserve next-token probabilities, in float32 on copies
-// that the model owns. They throw a bad-input error if probabilities would change.
+// TransformerLens weight rewrites that preserve next-token probabilities. They edit float32 copies
+// that the model owns, and throw a bad-input error if probabilities would change.
 
 // Moves norm weights into the matrices that read the normalised vectors: q, k, v, gate, up, router,
 // experts and output embedding. The norms then multiply by one. Matrices that read a LayerNorm are
@@ -55,7 +56,7 @@ struct TensorSpec {
   Shape shape;
 };
 
-// Returns the name of the token embedding without the prefix.
+// Returns the tensor name of the token embedding, without the language model's prefix.
 std::string embedding_tensor_name(const ModelConfig& model);
 
 // Naming scheme of the language model's tensors in a checkpoint.
@@ -66,19 +67,19 @@ struct TensorNaming {
   MixerNames mixer = {};      // naming of mixers other than attention, for models with such layers
 };
 
-// Returns all expected tensors in forward order, named without the prefix; cross-attention layers
-// have none. Without `naming`, experts and mixers are named as in the published checkpoints.
+// Returns the expected tensors in forward order, named without the prefix and without those of
+// cross-attention layers, which are not loaded. Default naming: that of published checkpoints.
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model);
 std::vector<TensorSpec> expected_tensors(const ModelConfig& model, const TensorNaming& naming);
 
-// expert_tensor_name() inserts the expert number into a name pattern. holds_all_experts() is true
+// expert_tensor_name() puts an expert number into a name pattern. is_stacked_tensor_name() is true
 // for a pattern without a placeholder, which names one tensor with all experts.
 std::string expert_tensor_name(const std::string& name, std::int64_t expert);
-bool holds_all_experts(const std::string& name);
+bool is_stacked_tensor_name(const std::string& name);
 
 // Throws a bad-input error unless `names` contains every tensor of the model and no other tensor
 // under the language model's prefix. Returns the naming scheme of the tensors.
-TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
-                                const std::string& where);
+TensorNaming detect_tensor_naming(const ModelConfig& model, const std::vector<std::string>& names,
+                                  const std::string& where);
 
 }  // namespace qkscope

@@ -38,11 +38,11 @@ std::optional<double> as_number(const Json& value) {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-// Converts every element; fails if the value is not a list or an element cannot be converted.
+// Converts all elements of the list at `key`; fails if it is not a list or an element is invalid.
 template <typename Convert>
 auto read_config_list(const ConfigReader& config, const std::string& key,
                       const std::string& expected, Convert convert) {
-  const Json& list = config.at(key);
+  const Json& list = config.raw_value(key);
   if (!list.is_array()) config.fail(key, expected);
   std::vector<typename decltype(convert(list))::value_type> values;
   for (const auto& item : list) {
@@ -54,7 +54,7 @@ auto read_config_list(const ConfigReader& config, const std::string& key,
 }
 
 std::int64_t read_integer(const ConfigReader& config, const std::string& key, std::int64_t least) {
-  const auto value = as_integer(config.at(key));
+  const auto value = as_integer(config.raw_value(key));
   if (!value || *value < least || *value > kMaxCount)
     config.fail(key, fmt::format("an integer from {} to {}", least, kMaxCount));
   return *value;
@@ -71,15 +71,15 @@ constexpr std::array kWrappers = {
     MultimodalWrapper{"qwen3_5", "qwen3_5_text"}, MultimodalWrapper{"gemma4", "gemma4_text"},
 };
 
-const FamilySpec& find_family(const std::string& model_type, const std::string& where) {
+const ModelFamilySpec& find_model_family(const std::string& model_type, const std::string& where) {
   std::vector<std::string> known;
-  for (const auto& family : supported_families()) {
+  for (const auto& family : model_family_specs()) {
     if (family.model_type == model_type) return family;
     known.emplace_back(family.model_type);
   }
   for (const auto& wrapper : kWrappers) known.emplace_back(wrapper.model_type);
-  bad_input("{}: model_type '{}' is not supported; supported are {}", where, model_type,
-            fmt::join(known, ", "));
+  reject("{}: model_type '{}' is not supported; supported are {}", where, model_type,
+         fmt::join(known, ", "));
 }
 
 // Reads quantization_config: FP8 with one scale per tensor or block, or MXFP4 experts.
@@ -90,7 +90,7 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
   const auto& experts = model.names.experts;
   if (method == "mxfp4" && std::ranges::any_of(experts, &ExpertNames::mxfp4)) return;
   if (method != "fp8")
-    bad_input(
+    reject(
         "{}: quantization '{}' is not supported; supported are unquantized checkpoints and fp8 "
         "with one scale per tensor or per block. Use the unquantized checkpoint of this model",
         config.where(), method);
@@ -101,12 +101,12 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
     quantization.fail("weight_block_size", "numbers of rows and columns, as [128, 128]");
 }
 
-// Limits widths so that parameter counts fit into int64: a layer has seven matrices at most.
+// Limits widths so that parameter counts fit into int64: a layer has at most seven matrices.
 void check_matrix_widths(const ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kWidest = 1 << 24;
   const auto check = [&](const char* what, std::int64_t width) {
     if (width > kWidest)
-      bad_input("{}: {} is {}, expected at most {}", config.where(), what, width, kWidest);
+      reject("{}: {} is {}, expected at most {}", config.where(), what, width, kWidest);
   };
   check("hidden_size", model.d_model);
   check("intermediate_size", model.d_mlp);
@@ -128,28 +128,27 @@ void check_matrix_widths(const ModelConfig& model, const ConfigReader& config) {
 void check_model_sizes(const ModelConfig& model, const ConfigReader& config) {
   check_matrix_widths(model, config);
   if (model.activation == Activation::xielu && model.gated_mlp())
-    bad_input(
-        "{}: activation 'xielu' is supported where the MLP has no gate, and a {} model has one",
-        config.where(), model.family);
+    reject("{}: activation 'xielu' is supported where the MLP has no gate, and a {} model has one",
+           config.where(), model.family);
   auto widest = model.d_head;
   for (const auto& layer : model.layers) {
     widest = std::max(widest, model.d_head_of(layer));
     if (model.n_heads % model.n_kv_heads_of(layer) != 0)
-      bad_input("{}: {} query heads cannot share {} key heads evenly", config.where(),
-                model.n_heads, model.n_kv_heads_of(layer));
+      reject("{}: {} query heads cannot share {} key heads evenly", config.where(), model.n_heads,
+             model.n_kv_heads_of(layer));
   }
   if (static_cast<std::int64_t>(model.layers.size()) != model.n_layers)
-    bad_input("{}: {} layers are described, num_hidden_layers is {}", config.where(),
-              model.layers.size(), model.n_layers);
+    reject("{}: {} layers are described, num_hidden_layers is {}", config.where(),
+           model.layers.size(), model.n_layers);
   for (const auto& rope : model.ropes)
     if (rope.dim <= 0 || rope.dim % 2 != 0 || rope.dim > widest)
-      bad_input("{}: RoPE turns {} of {} head dimensions; expected an even number, at most all",
-                config.where(), rope.dim, widest);
+      reject("{}: RoPE turns {} of {} head dimensions; expected an even number, at most all",
+             config.where(), rope.dim, widest);
 }
 
 // Returns true if the folder has weights; an index of shards alone does not count.
 bool has_weight_files(const std::string& folder) {
-  if (!find_gguf(folder).empty()) return true;
+  if (!find_gguf_file(folder).empty()) return true;
   return std::ranges::any_of(entry_names(folder), [](const std::string& name) {
     return name.ends_with(".safetensors") || name.ends_with(".bin");
   });
@@ -164,7 +163,7 @@ std::string ConfigReader::NumberRange::to_string() const {
 ConfigReader::ConfigReader(const Json& object, std::string where)
     : object_(&object), where_(std::move(where)) {
   if (!object.is_object())
-    bad_input("{}: expected a JSON object, found {}", where_, object.type_name());
+    reject("{}: expected a JSON object, found {}", where_, object.type_name());
 }
 
 bool ConfigReader::has_value(const std::string& key) const {
@@ -176,13 +175,13 @@ bool ConfigReader::contains_key(const std::string& key) const {
   return object_->contains(key);
 }
 
-const Json& ConfigReader::at(const std::string& key) const {
-  if (!has_value(key)) bad_input("{}: '{}' is missing", where_, key);
+const Json& ConfigReader::raw_value(const std::string& key) const {
+  if (!has_value(key)) reject("{}: '{}' is missing", where_, key);
   return (*object_)[key];
 }
 
 ConfigReader ConfigReader::section(const std::string& key) const {
-  return {at(key), where_ + ": " + key};
+  return {raw_value(key), where_ + ": " + key};
 }
 
 std::int64_t ConfigReader::positive_integer(const std::string& key) const {
@@ -195,7 +194,7 @@ std::int64_t ConfigReader::non_negative_integer(const std::string& key,
 }
 
 double ConfigReader::number(const std::string& key, NumberRange range) const {
-  const auto value = as_number(at(key));
+  const auto value = as_number(raw_value(key));
   if (!value || !std::isfinite(*value)) fail(key, "a finite number");
   if (!range.contains(*value)) fail(key, range.to_string());
   return *value;
@@ -203,14 +202,14 @@ double ConfigReader::number(const std::string& key, NumberRange range) const {
 
 bool ConfigReader::flag(const std::string& key, bool fallback) const {
   if (!has_value(key)) return fallback;
-  if (!at(key).is_boolean()) fail(key, "true or false");
-  return at(key).get<bool>();
+  if (!raw_value(key).is_boolean()) fail(key, "true or false");
+  return raw_value(key).get<bool>();
 }
 
 std::string ConfigReader::string(const std::string& key, const std::string& fallback) const {
   if (!has_value(key)) return fallback;
-  if (!at(key).is_string()) fail(key, "a string");
-  return at(key).get<std::string>();
+  if (!raw_value(key).is_string()) fail(key, "a string");
+  return raw_value(key).get<std::string>();
 }
 
 std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
@@ -232,11 +231,11 @@ std::vector<std::string> ConfigReader::strings(const std::string& key) const {
 }
 
 void ConfigReader::fail(const std::string& key, const std::string& expected) const {
-  std::string found = "absent";  // a default that does not fit the other keys
+  std::string found = "absent";  // a default value can conflict with other keys
   if (contains_key(key))
     found = (*object_)[key].dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
-  bad_input("{}: '{}' is {}, expected {}", where_, key, found, expected);
+  reject("{}: '{}' is {}, expected {}", where_, key, found, expected);
 }
 
 std::string_view mixer_name(Mixer mixer) {
@@ -246,15 +245,15 @@ std::string_view mixer_name(Mixer mixer) {
   return kNames[static_cast<std::size_t>(mixer)];
 }
 
-void require_equal_heads(const ModelConfig& model, const std::string& what) {
+void require_uniform_head_shapes(const ModelConfig& model, const std::string& what) {
   if (!model.has_equal_heads())
-    bad_input(
+    reject(
         "{}: layers of this {} model differ in the width or number of their key heads, or use keys "
         "of other layers, which is not supported",
         what, model.family);
 }
 
-std::string list_layers(const ModelConfig& model, bool attention) {
+std::string format_layer_ranges_by_attention(const ModelConfig& model, bool attention) {
   std::string list;
   const auto count = std::ssize(model.layers);
   const auto listed = [&](std::int64_t i) {
@@ -272,7 +271,7 @@ std::string list_layers(const ModelConfig& model, bool attention) {
 void log_layers_without_attention(const ModelConfig& model) {
   static std::mutex mutex;
   static std::set<std::string> said;
-  const auto layers = list_layers(model, false);
+  const auto layers = format_layer_ranges_by_attention(model, false);
   const std::lock_guard lock(mutex);
   if (layers.empty() || !said.insert(layers).second) return;
   std::vector<std::string> kinds;
@@ -282,9 +281,9 @@ void log_layers_without_attention(const ModelConfig& model) {
   log::info("layers {} have no attention ({}) and are left out", layers, fmt::join(kinds, " and "));
 }
 
-bool is_supported_family(const std::string& model_type) {
-  const auto families = supported_families();
-  return std::ranges::find(families, model_type, &FamilySpec::model_type) != families.end() ||
+bool is_supported_model_type(const std::string& model_type) {
+  const auto families = model_family_specs();
+  return std::ranges::find(families, model_type, &ModelFamilySpec::model_type) != families.end() ||
          std::ranges::find(kWrappers, model_type, &MultimodalWrapper::model_type) !=
              kWrappers.end();
 }
@@ -292,7 +291,7 @@ bool is_supported_family(const std::string& model_type) {
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
   const ConfigReader top(json, where);
   if (!top.has_value("model_type"))
-    bad_input("{}: 'model_type' is missing, so the family is not known", where);
+    reject("{}: 'model_type' is missing, so the family is not known", where);
   std::string model_type = top.string("model_type", "");
   const auto wrapper = std::ranges::find(kWrappers, model_type, &MultimodalWrapper::model_type);
   const bool wrapped = wrapper != kWrappers.end();
@@ -302,7 +301,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   ModelConfig model;
   model.family = model_type;
   model.wrapped = wrapped;
-  find_family(model_type, where).read(model, text);
+  find_model_family(model_type, where).read(model, text);
   if (wrapped && !text.has_value("tie_word_embeddings"))
     model.tied = top.flag("tie_word_embeddings", model.tied);
   read_quantization(model, top);
@@ -314,18 +313,18 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
 
 ModelConfig read_model_config(const std::string& folder) {
   return translate_exceptions(
-      [&] { return parse_model_config(load_config(folder), config_source(folder)); });
+      [&] { return parse_model_config(load_config(folder), config_path(folder)); });
 }
 
-LoadedCheckpoint load_model(const std::string& folder) {
-  return load_model(folder, nullptr);
+LoadedCheckpoint load_unprocessed_checkpoint(const std::string& folder) {
+  return load_unprocessed_checkpoint(folder, nullptr);
 }
 
-LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
+LoadedCheckpoint load_unprocessed_checkpoint(const std::string& folder, const Json& overrides) {
   LoadedCheckpoint model{Checkpoint::open(folder), {}, {}};
   const Json config = overrides.is_null() ? model.checkpoint.config()
                                           : merge_overrides(model.checkpoint.config(), overrides);
-  model.config = parse_model_config(config, model.checkpoint.config_source());
+  model.config = parse_model_config(config, model.checkpoint.config_path());
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
 }
@@ -336,12 +335,13 @@ CheckpointInfo inspect_checkpoint(const std::string& folder) {
     info.config = read_model_config(folder);
     if (has_weight_files(folder)) {
       const auto checkpoint = Checkpoint::open(folder);
-      info.widened_bytes = check_weights(info.config, checkpoint);
+      info.widened_bytes = check_tensors_and_count_widened_bytes(info.config, checkpoint);
       info.has_weights = true;
-      info.bytes = checkpoint.bytes();
-      for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));
-    } else if (const auto indexed = indexed_tensors(folder); !indexed.index.empty()) {
-      check_tensor_names(info.config, indexed.names, indexed.index);
+      info.bytes = checkpoint.size_bytes();
+      for (const auto& name : checkpoint.tensor_names())
+        info.tensors.push_back(checkpoint.tensor_info(name));
+    } else if (const auto indexed = read_shard_index(folder); !indexed.index.empty()) {
+      detect_tensor_naming(info.config, indexed.names, indexed.index);
       info.indexed_tensors = static_cast<std::int64_t>(indexed.names.size());
     }
     return info;

@@ -30,7 +30,7 @@ class ConfigReader {
   const std::string& where() const { return where_; }
   bool has_value(const std::string& key) const;     // present and not null
   bool contains_key(const std::string& key) const;  // null counts as present
-  const Json& at(const std::string& key) const;
+  const Json& raw_value(const std::string& key) const;
   ConfigReader section(const std::string& key) const;  // a nested object
 
   std::int64_t positive_integer(const std::string& key) const;  // a required positive integer
@@ -61,25 +61,25 @@ class ConfigReader {
 ModelConfig parse_model_config(const Json& config, const std::string& where);
 
 // Throws a bad-input error that begins with `what` unless ModelConfig::has_equal_heads().
-void require_equal_heads(const ModelConfig& model, const std::string& what);
+void require_uniform_head_shapes(const ModelConfig& model, const std::string& what);
 
 // Returns the layers with softmax attention, or the layers without it, as a list like "0-2, 4".
-std::string list_layers(const ModelConfig& model, bool attention);
+std::string format_layer_ranges_by_attention(const ModelConfig& model, bool attention);
 
 // Logs which layers have no attention, once per distinct list; logs nothing if all layers have it.
 void log_layers_without_attention(const ModelConfig& model);
 
-struct FamilySpec {
+struct ModelFamilySpec {
   std::string_view model_type;  // value of model_type in config.json
   std::string_view models;      // common names of the models
   void (*read)(ModelConfig& model, const ConfigReader& config);
 };
 
-std::span<const FamilySpec> supported_families();
+std::span<const ModelFamilySpec> model_family_specs();
 // Returns true if parse_model_config() supports the model_type, alone or in a multimodal model.
-bool is_supported_family(const std::string& model_type);
+bool is_supported_model_type(const std::string& model_type);
 
-// Defaults of the Llama configuration that most families start from.
+// Default values and key names of the Llama configuration, from which most families start.
 struct LlamaDefaults {
   double rope_theta = 10000.0;
   double norm_eps = 1e-6;
@@ -87,7 +87,7 @@ struct LlamaDefaults {
   const char* activation = "silu";
   bool tied = false;
   std::int64_t d_head = 0;      // 0 means hidden_size / num_attention_heads
-  std::int64_t n_kv_heads = 0;  // without the key; 0 means num_attention_heads
+  std::int64_t n_kv_heads = 0;  // default of num_key_value_heads; 0: num_attention_heads
   const char* d_mlp_key = "intermediate_size";
   std::int64_t n_layers = 0;  // 0 means num_hidden_layers
   double partial_rotary_factor = 1.0;
@@ -98,8 +98,8 @@ void read_llama_config(ModelConfig& model, const ConfigReader& config,
 
 // The two parts of read_llama_config: all settings except RoPE, and the RoPE settings of all
 // layers, given as rope_parameters or as rope_theta with rope_scaling.
-void read_llama_without_rope(ModelConfig& model, const ConfigReader& config,
-                             const LlamaDefaults& defaults);
+void read_llama_config_without_rope(ModelConfig& model, const ConfigReader& config,
+                                    const LlamaDefaults& defaults);
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
                            const LlamaDefaults& defaults);
 
@@ -114,7 +114,7 @@ std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback 
 Activation read_activation(const ConfigReader& config, const std::string& fallback,
                            const char* own_key = "hidden_activation");
 
-// Reads layer_types ("sliding_attention" or "full_attention" per layer) and sets the windows.
+// Sets window sizes from layer_types ("sliding_attention" or "full_attention" per layer).
 void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window);
 
 // Reads attention_bias, the bias of q, k, v and the output projection.
@@ -123,65 +123,64 @@ void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fa
 // Reads layer_types and sliding_window. Without layer_types, the window applies to every second
 // layer starting at layer 0 (alternating), or to all but every `period`-th layer (periodic). A
 // sliding_window of null switches periodic windows off.
-struct WindowDefaults {
+struct SlidingWindowDefaults {
   const char* period_key = "";  // empty: the period is fixed
   std::int64_t period = 4;
   std::int64_t window = 4096;
 };
 void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window);
 void read_periodic_windows(ModelConfig& model, const ConfigReader& config,
-                           const WindowDefaults& defaults);
+                           const SlidingWindowDefaults& defaults);
 
-void read_window_of_all_layers(ModelConfig& model, const ConfigReader& config);
+void read_uniform_window(ModelConfig& model, const ConfigReader& config);
 
-// Reads two RoPE settings, for full and for sliding layers. rope_parameters has one object per
-// kind; older files have rope_theta and rope_scaling for full layers.
+// Reads two RoPE settings, for layers with full and with sliding-window attention. rope_parameters
+// has one object for each; older files have rope_theta and rope_scaling for full attention.
 void read_ropes_by_layer_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                               double sliding_theta);
 
-// Reads number of experts, number chosen per token, and their width; enables them in all layers.
+// Reads the number and width of experts and the number per token; enables experts in all layers.
 struct ExpertsDefaults {
   std::int64_t count;
   std::int64_t per_token;
-  std::int64_t d_mlp = 0;          // moe_intermediate_size; 0: experts have intermediate_size
-  const char* count_key = "";      // replaces num_experts and num_local_experts
-  const char* per_token_key = "";  // replaces num_experts_per_tok
+  std::int64_t d_mlp = 0;          // default of moe_intermediate_size; 0: read intermediate_size
+  const char* count_key = "";      // config key to try before num_experts, num_local_experts
+  const char* per_token_key = "";  // config key to try before num_experts_per_tok
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Reads a router with sigmoid scores and selection bias, or shared experts, after read_experts().
+// Read a sigmoid router with selection bias, and shared experts. Call after read_experts().
 void read_biased_router(ModelConfig& model, const ConfigReader& config, const char* scale_key,
                         const std::string& bias_name, double scale = 1.0);
 void read_shared_experts(ModelConfig& model, const ConfigReader& config, const char* count_key,
                          std::int64_t count);
 
-// Reads expert groups of a router, or the number of leading dense layers, after read_experts().
+// Read the router's expert groups and how many leading layers are dense. Call after read_experts().
 void read_expert_groups(ModelConfig& model, const ConfigReader& config, std::int64_t groups = 1,
                         std::int64_t chosen = 1);
 void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std::int64_t dense,
                              const char* key = "first_k_dense_replace");
 
-// Reads which layers have experts (decoder_sparse_step, mlp_only_layers), after read_experts().
-void read_sparse_layers(ModelConfig& model, const ConfigReader& config);
+// Reads which layers have experts: decoder_sparse_step, mlp_only_layers. Call after read_experts().
+void read_expert_layers(ModelConfig& model, const ConfigReader& config);
 
 // Sets the mixer of a layer and removes its position encoding.
 void set_mixer(LayerConfig& layer, Mixer mixer);
 
-// Reads the mixer of each layer from layer_types or another key: "full_attention", or `name` for
-// `mixer`. Requires at least one attention layer. Mamba 2 also accepts "attention" and "mamba".
+// Reads the type of each layer from the list at `key`: "full_attention", or `name` for `mixer`. At
+// least one layer must have attention. Mamba 2 also accepts "attention" and "mamba".
 void read_layer_mixers(ModelConfig& model, const ConfigReader& config, const std::string& name,
                        Mixer mixer, const char* key = "layer_types");
 
-// Reads the kernel length (number of taps) of a mixer's convolution.
-std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
-                                   std::int64_t fallback);
+std::int64_t read_convolution_kernel_size(const ConfigReader& config, const char* key,
+                                          std::int64_t fallback);
 
 // Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames stacked_expert_names();
 
-// One reader per model family, with the signature of FamilySpec::read.
-using FamilyReader = void(ModelConfig& model, const ConfigReader& config);
-FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deepseek_v3,
+// One reader per model family, with the signature of ModelFamilySpec::read.
+using ModelFamilyReader = void(ModelConfig& model, const ConfigReader& config);
+ModelFamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deepseek_v3,
     read_ernie4_5, read_ernie4_5_moe, read_exaone4, read_falcon_h1, read_gemma2, read_gemma3,
     read_gemma4, read_glm, read_glm4, read_glm4_moe, read_gpt2, read_gpt_neox, read_gpt_oss,
     read_granite, read_granitemoehybrid, read_hunyuan_v1_dense, read_kimi_linear, read_lfm2,
@@ -190,11 +189,11 @@ FamilyReader read_afmoe, read_apertus, read_cohere2, read_deepseek_v2, read_deep
     read_olmo_hybrid, read_olmoe, read_phi3, read_qwen2, read_qwen3, read_qwen3_5, read_qwen3_moe,
     read_qwen3_next, read_seed_oss, read_smollm3, read_starcoder2;
 
-// Valid RoPE bases. Below 1, frequencies would grow with the dimension; models reach 1e11.
+// Valid RoPE bases (theta). Below 1, frequencies would grow with the dimension; models reach 1e11.
 inline constexpr ConfigReader::NumberRange kRopeTheta{1.01, 1e15};
 
 // Applies a rope_scaling or rope_parameters object to `rope`, whose theta, dim and max_positions
-// are already set. Accepts rope_type and the older key type.
+// are already set. Accepts the key rope_type or its older name, `type`.
 RopeConfig read_rope(RopeConfig rope, const ConfigReader& parameters);
 
 }  // namespace qkscope

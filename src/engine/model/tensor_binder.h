@@ -1,4 +1,4 @@
-// Binds single tensors of a checkpoint: lookup by name, checks, and parts of matrices as views.
+// Binds individual tensors of a checkpoint: lookup by name, checks, and parts of matrices as views.
 #pragma once
 
 #include <span>
@@ -28,26 +28,26 @@ class TensorBinder {
       : model_(model), checkpoint_(checkpoint) {}
 
   void check_shape(const std::string& name, const Shape& expected) const {
-    if (!checkpoint_->has(name)) return;  // a tied embedding is stored under one name
-    const auto& info = checkpoint_->info(name);
+    if (!checkpoint_->has_tensor(name)) return;  // a tied embedding has only one of its two names
+    const auto& info = checkpoint_->tensor_info(name);
     const bool same_rank = info.shape.size() == as_index(expected.rank());
     if (same_rank && Shape(std::span(info.shape)) == expected) return;
-    bad_input("{}: tensor {} has shape [{}], config.json asks for {}", info.file, name,
-              fmt::join(info.shape, ", "), expected.to_string());
+    reject("{}: tensor {} has shape [{}], config.json asks for {}", info.file, name,
+           fmt::join(info.shape, ", "), expected.to_string());
   }
 
   // Without a checkpoint, adds the tensor to the list of expected tensors and returns true.
-  bool list_if_no_checkpoint(const std::string& name, const Shape& shape) {
+  bool add_spec_if_no_checkpoint(const std::string& name, const Shape& shape) {
     if (checkpoint_ == nullptr) specs_.push_back({name, shape});
     return checkpoint_ == nullptr;
   }
 
   WeightMatrix bind_matrix(const std::string& name, const Shape& shape) {
-    return list_if_no_checkpoint(name, shape) ? WeightMatrix{} : read_matrix(name);
+    return add_spec_if_no_checkpoint(name, shape) ? WeightMatrix{} : read_matrix(name);
   }
 
   std::vector<float> bind_vector(const std::string& name, const Shape& shape) {
-    return list_if_no_checkpoint(name, shape) ? std::vector<float>{} : read_vector(name);
+    return add_spec_if_no_checkpoint(name, shape) ? std::vector<float>{} : read_vector(name);
   }
 
   Linear bind_linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
@@ -74,22 +74,22 @@ class TensorBinder {
     return norm;
   }
 
-  ConstTensorView read_bytes(const std::string& name) const {
+  ConstTensorView read_byte_tensor(const std::string& name) const {
     const auto values = checkpoint_->tensor(name);
     if (values.dtype() != DType::u8)
-      bad_input("{}: tensor {} is {}, expected bytes (uint8) of MXFP4",
-                checkpoint_->info(name).file, name, dtype_name(values.dtype()));
+      reject("{}: tensor {} is {}, expected bytes (uint8) of MXFP4",
+             checkpoint_->tensor_info(name).file, name, dtype_name(values.dtype()));
     return values;
   }
 
   WeightMatrix read_matrix(const std::string& name) const {
     const auto values = checkpoint_->tensor(name);
     if (!is_floating(values.dtype()))
-      bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
-                checkpoint_->info(name).file, name, dtype_name(values.dtype()));
+      reject("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
+             checkpoint_->tensor_info(name).file, name, dtype_name(values.dtype()));
     if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
     const auto scale = name + kScaleEnding;
-    check_scales(name, scale);
+    check_float8_scales(name, scale);
     if (!model_.fp8_block.empty())
       return {checkpoint_->dequantized_float8(name, scale, model_.fp8_block), 1.0f};
     return {values, read_vector(scale).front()};
@@ -103,23 +103,24 @@ class TensorBinder {
   }
 
   // Checks that an FP8 tensor has one scale, or one scale per block.
-  void check_scales(const std::string& name, const std::string& scale) const {
-    if (!checkpoint_->has(scale))
-      bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_->info(name).file, name,
-                scale);
-    const auto& info = checkpoint_->info(scale);
+  void check_float8_scales(const std::string& name, const std::string& scale) const {
+    if (!checkpoint_->has_tensor(scale))
+      reject("{}: tensor {} is float8 and has no scale {}", checkpoint_->tensor_info(name).file,
+             name, scale);
+    const auto& info = checkpoint_->tensor_info(scale);
     if (model_.fp8_block.empty()) {
       const auto count = checkpoint_->tensor(scale).size();
       if (count != 1)
-        bad_input("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
-                  count);
+        reject("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
+               count);
       return;
     }
-    const auto expected = float8_scales_shape(checkpoint_->info(name).shape, model_.fp8_block);
+    const auto expected =
+        float8_scales_shape(checkpoint_->tensor_info(name).shape, model_.fp8_block);
     if (info.shape != expected)
-      bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
-                scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),
-                fmt::join(model_.fp8_block, " x "));
+      reject("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file, scale,
+             fmt::join(info.shape, ", "), fmt::join(expected, ", "),
+             fmt::join(model_.fp8_block, " x "));
   }
 
   static ConstTensorView transposed_view(ConstTensorView v) {

@@ -38,7 +38,7 @@ bool is_known_unused_tensor(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-// Returns the expert names that fit the first expert layer and MLP layer, or the first scheme.
+// Returns the first naming scheme that the expert and MLP tensors match; scheme 0 if none does.
 ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::string>& present,
                                const std::string& backbone) {
   const auto& spellings = model.names.experts;
@@ -53,14 +53,13 @@ ExpertNames find_expert_naming(const ModelConfig& model, const std::set<std::str
     const auto mlp = names.dense.empty() ? model.names.down : names.dense + ".down_proj";
     const bool has_mlp =
         (names.dense.empty() && model.experts.count > 0) || has(false, mlp + ".weight");
-    const auto end = names.mxfp4 ? "_blocks" : holds_all_experts(names.down) ? "" : ".weight";
+    const auto end = names.mxfp4 ? "_blocks" : is_stacked_tensor_name(names.down) ? "" : ".weight";
     if (has_mlp && has(true, expert_tensor_name(names.down, 0) + end)) return names;
   }
   return spellings.front();
 }
 
-// Returns the scheme of mixer names whose norms, convolution and joint projection are present in
-// the first mixer layer; the first scheme if none fits.
+// Returns the first naming scheme that the tensors of mixer layers match; scheme 0 if none does.
 MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::string>& present,
                              const std::string& backbone) {
   const auto has_weight = [&](Mixer mixer, const std::string& name) {
@@ -78,59 +77,59 @@ MixerNames find_mixer_naming(const ModelConfig& model, const std::set<std::strin
   return model.names.mixer.empty() ? MixerNames() : model.names.mixer.front();
 }
 
-// Finds the prefix of the tensor names by trying the prefixes of published checkpoints.
-TensorNaming find_tensor_naming(const ModelConfig& model, const std::set<std::string>& present,
-                                const std::string& where) {
-  TensorNaming prefix;
+// Finds the prefixes of tensor names by trying those of published checkpoints.
+TensorNaming find_tensor_prefixes(const ModelConfig& model, const std::set<std::string>& present,
+                                  const std::string& where) {
+  TensorNaming naming;
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
-    if (present.contains(head)) prefix.head = head;
-  // Several tensors are tried to identify the prefix, because a tied embedding may be stored as the
-  // output embedding, and norms may have no weights.
+    if (present.contains(head)) naming.head = head;
+  // Several tensors are tried to identify the backbone, because a tied embedding may be stored as
+  // the output embedding, and norms may have no weights.
   const std::array marks = {embedding_tensor_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {
-    prefix.backbone = backbone;
+    naming.backbone = backbone;
     for (const auto& mark : marks)
-      if (present.contains(prefix.backbone + mark)) return prefix;
+      if (present.contains(naming.backbone + mark)) return naming;
   }
-  bad_input("{}: found no language model: none of {} under any of the prefixes {}", where,
-            fmt::join(marks, ", "), fmt::join(kBackbones, ", "));
+  reject("{}: found no language model: none of {} under any of the prefixes {}", where,
+         fmt::join(marks, ", "), fmt::join(kBackbones, ", "));
 }
 
 void check_no_tensor_missing(const ModelConfig& model, const std::set<std::string>& present,
-                             const TensorNaming& prefix, const std::string& where) {
+                             const TensorNaming& naming, const std::string& where) {
   std::vector<std::string> missing;
-  for (const auto& spec : expected_tensors(model, prefix)) {
+  for (const auto& spec : expected_tensors(model, naming)) {
     const bool stands_in =
-        spec.name == embedding_tensor_name(model) && model.tied && !prefix.head.empty();
-    if (!stands_in && !present.contains(prefix.backbone + spec.name))
-      missing.push_back(prefix.backbone + spec.name);
+        spec.name == embedding_tensor_name(model) && model.tied && !naming.head.empty();
+    if (!stands_in && !present.contains(naming.backbone + spec.name))
+      missing.push_back(naming.backbone + spec.name);
   }
-  if (!model.tied && prefix.head.empty()) missing.push_back(model.names.head + ".weight");
+  if (!model.tied && naming.head.empty()) missing.push_back(model.names.head + ".weight");
   if (!missing.empty())
-    bad_input(
+    reject(
         "{}: missing tensor {}; the checkpoint does not hold the model that its config.json "
         "describes",
         where, format_name_list(missing, kMostListed));
 }
 
-void refuse_unknown_tensors(const ModelConfig& model, const std::set<std::string>& present,
-                            const TensorNaming& prefix, const std::string& where) {
+void reject_unknown_tensors(const ModelConfig& model, const std::set<std::string>& present,
+                            const TensorNaming& naming, const std::string& where) {
   std::set<std::string> expected;
-  for (const auto& spec : expected_tensors(model, prefix))
-    expected.insert(prefix.backbone + spec.name);
+  for (const auto& spec : expected_tensors(model, naming))
+    expected.insert(naming.backbone + spec.name);
   std::vector<std::string> surplus;
   for (const auto& name : present) {
-    if (expected.contains(name) || name == prefix.head) continue;
-    const bool ours = name.starts_with(prefix.backbone);
+    if (expected.contains(name) || name == naming.head) continue;
+    const bool ours = name.starts_with(naming.backbone);
     if (!ours && model.wrapped) continue;  // tensors of the vision tower and projector
     const auto below =
-        ours ? std::string_view(name).substr(prefix.backbone.size()) : std::string_view(name);
+        ours ? std::string_view(name).substr(naming.backbone.size()) : std::string_view(name);
     if (!is_known_unused_tensor(model, below)) surplus.push_back(name);
   }
   if (!surplus.empty())
-    bad_input(
+    reject(
         "{}: unexpected tensor {}; config.json describes a model without it, so its results would "
         "be wrong",
         where, format_name_list(surplus, kMostListed));
@@ -148,19 +147,19 @@ std::string expert_tensor_name(const std::string& name, std::int64_t expert) {
   return fmt::format("{}{}{}", name.substr(0, place), expert, name.substr(place + 2));
 }
 
-bool holds_all_experts(const std::string& name) {
+bool is_stacked_tensor_name(const std::string& name) {
   return name.find("{}") == std::string::npos;
 }
 
-TensorNaming check_tensor_names(const ModelConfig& model, const std::vector<std::string>& names,
-                                const std::string& where) {
+TensorNaming detect_tensor_naming(const ModelConfig& model, const std::vector<std::string>& names,
+                                  const std::string& where) {
   const std::set<std::string> present(names.begin(), names.end());
-  auto prefix = find_tensor_naming(model, present, where);
-  prefix.experts = find_expert_naming(model, present, prefix.backbone);
-  prefix.mixer = find_mixer_naming(model, present, prefix.backbone);
-  check_no_tensor_missing(model, present, prefix, where);
-  refuse_unknown_tensors(model, present, prefix, where);
-  return prefix;
+  auto naming = find_tensor_prefixes(model, present, where);
+  naming.experts = find_expert_naming(model, present, naming.backbone);
+  naming.mixer = find_mixer_naming(model, present, naming.backbone);
+  check_no_tensor_missing(model, present, naming, where);
+  reject_unknown_tensors(model, present, naming, where);
+  return naming;
 }
 
 std::int64_t parameter_count(const ModelConfig& model) {

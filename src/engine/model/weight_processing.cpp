@@ -12,8 +12,8 @@
 namespace qkscope {
 namespace {
 
-// Replaces a matrix by a float32 copy that the model owns, and returns the copy.
-Tensor& make_float32_copy(WeightMatrix& matrix, LoadedCheckpoint& model) {
+// Replaces a matrix with a float32 copy that the model owns, and returns the copy.
+Tensor& replace_with_float32(WeightMatrix& matrix, LoadedCheckpoint& model) {
   model.folded.push_back(to_float32(matrix));
   matrix = {model.folded.back().view(), 1.0f};
   return model.folded.back();
@@ -34,14 +34,14 @@ std::span<float> matrix_row(Tensor& matrix, std::int64_t row) {
 // Subtracts the mean from each row of a (tokens, d_model) matrix.
 void center_rows(WeightMatrix& matrix, LoadedCheckpoint& model) {
   if (matrix.values.empty()) return;
-  Tensor& values = make_float32_copy(matrix, model);
+  Tensor& values = replace_with_float32(matrix, model);
   parallel_for(values.dim(0), [&](std::int64_t row) { subtract_mean(matrix_row(values, row)); });
 }
 
-// Subtracts the mean from columns and bias of a (d_model, n) or (vocabulary, d_model) layer.
+// Centres the columns and the bias of a (d_model, n) or (vocabulary, d_model) layer to mean 0.
 void center_columns(Linear& linear, LoadedCheckpoint& model) {
   if (linear.weight.values.empty()) return;
-  Tensor& values = make_float32_copy(linear.weight, model);
+  Tensor& values = replace_with_float32(linear.weight, model);
   std::vector<double> mean(as_index(values.dim(1)), 0.0);  // over rows
   for (std::int64_t row = 0; row < values.dim(0); ++row) {
     const auto weights = matrix_row(values, row);
@@ -75,10 +75,10 @@ void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   std::ranges::fill(layer.v.bias, 0.0f);
 }
 
-// Norm folding: W (g x + c) + b = W' x + b', where g and c are weight and bias of the norm, column
-// i of W' is g_i W_i, and b' = b + W c. A LayerNorm output has mean 0, so rows of W' are centred.
+// Norm folding: W (g x + c) + b = W' x + b' for a norm with weight g and bias c: column i of W' is
+// g_i W_i, and b' = b + W c. A LayerNorm output has mean 0, so the rows of W' are centred.
 void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
-  Tensor& folded = make_float32_copy(linear.weight, model);
+  Tensor& folded = replace_with_float32(linear.weight, model);
   if (!norm.bias.empty()) linear.bias.resize(as_index(folded.dim(0)), 0.0f);
   parallel_for(folded.dim(0), [&](std::int64_t row) {
     const auto weights = matrix_row(folded, row);
@@ -91,7 +91,7 @@ void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model)
   });
 }
 
-// Folds a norm into all matrices that read it and makes it an identity. Skips absent weights.
+// Folds a norm into all matrices that read its output, then sets its weights to 1 and biases to 0.
 void fold_norm(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
   if (norm.empty()) return;
   for (auto* linear : readers)
@@ -105,15 +105,15 @@ void fold_norm(NormWeights& norm, const std::vector<Linear*>& readers, LoadedChe
 Tensor to_float32(const WeightMatrix& matrix) {
   return translate_exceptions([&] {
     Tensor result({matrix.out(), matrix.in()});
-    rows_to_float32(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
-                    result.data<float>());
+    weights_to_float32(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
+                       result.data<float>());
     return result;
   });
 }
 
 void fold_norms(LoadedCheckpoint& model) {
   if (model.config.has_recurrence())
-    bad_input(
+    reject(
         "fold_norms: {} has layers with linear attention ({}), whose norms are not folded: leave "
         "it out",
         model.config.family, mixer_name(model.config.mixer.kind));
@@ -139,7 +139,7 @@ void fold_norms(LoadedCheckpoint& model) {
 
 void center_writing_weights(LoadedCheckpoint& model) {
   if (model.config.norm != NormKind::layer)
-    bad_input(
+    reject(
         "center_writing_weights: {} normalises with RMSNorm, which does not take off the mean: "
         "the model would compute something else; leave it out",
         model.config.family);
@@ -154,27 +154,26 @@ void center_writing_weights(LoadedCheckpoint& model) {
 
 void center_unembed(LoadedCheckpoint& model) {
   if (model.config.logit_softcap > 0.0)
-    bad_input(
-        "center_unembed: {} caps its logits at {}: the probabilities would change; leave it out",
-        model.config.family, model.config.logit_softcap);
+    reject("center_unembed: {} caps its logits at {}: the probabilities would change; leave it out",
+           model.config.family, model.config.logit_softcap);
   center_columns(model.weights.head, model);
 }
 
 void fold_value_biases(LoadedCheckpoint& model) {
   auto& config = model.config;
   if (config.has_sinks())
-    bad_input(
+    reject(
         "fold_value_biases: {} has learned sinks, so that a pattern does not add up to one: leave "
         "it out",
         config.family);
   if (!config.qkv_bias) return;
   if (config.has_attention_gate())
-    bad_input("fold_value_biases: {} multiplies values by a gate: leave it out", config.family);
+    reject("fold_value_biases: {} multiplies values by a gate: leave it out", config.family);
   if (config.v_norm)
-    bad_input("fold_value_biases: {} normalises its values: leave it out", config.family);
+    reject("fold_value_biases: {} normalises its values: leave it out", config.family);
   if (config.qkv_clip > 0.0)
-    bad_input("fold_value_biases: {} clips its values at {}: leave it out", config.family,
-              config.qkv_clip);
+    reject("fold_value_biases: {} clips its values at {}: leave it out", config.family,
+           config.qkv_clip);
   for (auto& layer : model.weights.layers)
     if (!layer.v.bias.empty()) fold_value_bias(layer, config);
   config.output_bias = true;

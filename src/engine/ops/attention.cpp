@@ -33,19 +33,19 @@ class QueryBlock {
   QueryBlock(const AttentionInput& input, const PackedKeyValues& packed, const AttentionTask& task)
       : input_(input), packed_(packed), task_(task) {}
 
-  void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
+  void compute_attention(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
     const auto end = position(columns_ - 1) + 1;
-    const auto begin = first_key(position(0)) / kKeyBlock * kKeyBlock;
+    const auto begin = first_visible_key(position(0)) / kKeyBlock * kKeyBlock;
     for (auto key = begin; key < end; key += kKeyBlock)
       for (std::int64_t panel = 0; panel < padded_columns_; panel += panel_)
-        attend(packed_.block(task_.sequence, key), panel);
-    store(z);
-    if (!row_sums.empty()) store(row_sums);
+        add_key_block(packed_.block(task_.sequence, key), panel);
+    store_output(z);
+    if (!row_sums.empty()) store_row_sums(row_sums);
   }
 
  private:
-  // Scratch memory of a thread. Arrays with columns are stored panel by panel, each (..., panel).
+  // Scratch memory of a thread. q and z hold one contiguous block (d or z_rows, panel) per panel.
   struct Scratch {
     ScratchFloats rows;     // (columns, d) scaled queries
     ScratchFloats q;        // (d, columns)
@@ -62,11 +62,11 @@ class QueryBlock {
   // Returns the position of the query in a column; padding columns repeat the last query.
   std::int64_t position(std::int64_t column) const {
     const auto query = task_.first + std::min(column, columns_ - 1) / group_;
-    return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
+    return sequence_.past + query_row(query, input_.queries) - sequence_.begin;
   }
 
-  std::int64_t first_key(std::int64_t position) const {
-    return first_visible_key(position, input_.window, input_.chunk);
+  std::int64_t first_visible_key(std::int64_t position) const {
+    return qkscope::first_visible_key(position, input_.window, input_.chunk);
   }
 
   std::int64_t query_vector_index(std::int64_t column) const {  // index in q and z
@@ -76,16 +76,16 @@ class QueryBlock {
 
   void load_queries() {
     auto& s = scratch();
-    float* rows = s.rows.floats(columns_ * d_);
+    float* rows = s.rows.reserve(columns_ * d_);
     for (std::int64_t column = 0; column < columns_; ++column)
       std::copy_n(input_.q.data<float>() + query_vector_index(column) * d_, d_, rows + column * d_);
     rows::scale(rows, columns_ * d_, input_.scale);
-    q_ = s.q.floats(padded_columns_ * d_);
+    q_ = s.q.reserve(padded_columns_ * d_);
     gemm::pack_right_operand({rows, d_, columns_, d_}, q_);
-    scores_ = s.scores.floats(gemm::round_up(kKeyBlock, gemm::tile_shape().rows) * panel_);
-    z_ = s.z.floats(z_rows_ * padded_columns_);
+    scores_ = s.scores.reserve(gemm::round_up(kKeyBlock, gemm::tile_shape().rows) * panel_);
+    z_ = s.z.reserve(z_rows_ * padded_columns_);
     std::fill_n(z_, z_rows_ * padded_columns_, 0.0f);
-    highest_ = s.softmax.floats(4 * padded_columns_);
+    highest_ = s.softmax.reserve(4 * padded_columns_);
     sum_ = highest_ + padded_columns_;
     first_ = sum_ + padded_columns_;
     end_ = first_ + padded_columns_;
@@ -93,22 +93,22 @@ class QueryBlock {
     std::fill_n(sum_, padded_columns_, 0.0f);
   }
 
-  // Sums run in ascending order over d and over keys; masked keys have weight 0.
-  void attend(const KeyBlock& block, std::int64_t panel) {
+  // Adds a block of keys to the online softmax of a panel of columns; sums run in ascending order.
+  void add_key_block(const KeyBlock& block, std::int64_t panel) {
     const auto used = std::min(panel_, columns_ - panel);
     const auto lowest = position(panel);
     const auto highest = position(panel + panel_ - 1);
     const auto keys = std::min(block.keys, highest + 1 - block.first);
-    if (first_key(lowest) >= block.first + keys) return;
+    if (first_visible_key(lowest) >= block.first + keys) return;
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
                     gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_, d_, used},
                    false, scores_, panel_);
     if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
-    const auto all_first = first_key(highest) - block.first;
+    const auto all_first = first_visible_key(highest) - block.first;
     const auto all_end = lowest + 1 - block.first;
     if (all_first > 0 || all_end < keys)
       for (auto column = panel; column < panel + panel_; ++column) {
-        first_[column] = static_cast<float>(first_key(position(column)) - block.first);
+        first_[column] = static_cast<float>(first_visible_key(position(column)) - block.first);
         end_[column] = static_cast<float>(position(column) + 1 - block.first);
       }
     keys::update_softmax({.scores = scores_,
@@ -128,7 +128,7 @@ class QueryBlock {
         true, z_ + panel * z_rows_, panel_);
   }
 
-  void store(TensorView z) const {
+  void store_output(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
       float* out = z.data<float>() + query_vector_index(column) * d_value_;
@@ -143,7 +143,7 @@ class QueryBlock {
     }
   }
 
-  void store(std::span<rows::RunningSoftmax> row_sums) const {
+  void store_row_sums(std::span<rows::RunningSoftmax> row_sums) const {
     for (std::int64_t column = 0; column < columns_; ++column)
       row_sums[as_index(query_vector_index(column))] = {highest_[column], sum_[column]};
   }
@@ -169,7 +169,7 @@ class QueryBlock {
 };
 
 std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& input) {
-  // Task size: whole panels, several tasks per thread. It does not change results.
+  // Several tasks per thread, each of whole register tiles if possible. Results are unaffected.
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;
   const auto task_columns = std::clamp(gemm::round_up(columns, panel), panel, kMostTaskColumns);
@@ -177,7 +177,7 @@ std::vector<AttentionTask> split_into_attention_tasks(const AttentionInput& inpu
   const auto per_task = std::max<std::int64_t>(1, task_columns / group);
   std::vector<AttentionTask> tasks;
   for (std::size_t sequence = 0; sequence < input.sequences.size(); ++sequence) {
-    const auto [begin, end] = query_range(input.sequences[sequence], input.queries);
+    const auto [begin, end] = sequence_query_range(input.sequences[sequence], input.queries);
     for (auto first = begin; first < end; first += per_task)
       for (std::int64_t head = 0; head < input.k.dim(1); ++head)
         tasks.push_back({sequence, head, first, std::min(per_task, end - first)});
@@ -193,8 +193,8 @@ std::size_t find_sequence_of_row(std::span<const Sequence> sequences, std::int64
 }
 
 // Computes the scores of one query against its sequence. Returns the visible range [begin, end).
-std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
-                                                std::int64_t row, std::span<float> scores) {
+std::pair<std::int64_t, std::int64_t> score_query(const AttentionInput& input, std::int64_t head,
+                                                  std::int64_t row, std::span<float> scores) {
   const auto number = find_sequence_of_row(input.sequences, row);
   const auto& sequence = input.sequences[number];
   const auto position = sequence.past + row - sequence.begin;
@@ -234,9 +234,9 @@ void for_each_head_and_row(const AttentionInput& input, std::span<const std::int
   });
 }
 
-// Row `index` of a (n_heads, rows, keys) tensor; empty for an empty tensor.
+// Returns row `index` of scores or patterns (n_heads * rows, keys); empty for an empty tensor.
 template <typename View>
-auto pattern_row(View tensor, std::int64_t index) {
+auto tensor_row(View tensor, std::int64_t index) {
   return std::span(tensor.template data<float>() + index * tensor.dim(2), as_index(tensor.dim(2)));
 }
 
@@ -249,13 +249,13 @@ struct EditedPattern {
   bool changed = false;        // differs from the unedited row
 };
 
-// Computes the pattern of a row, then applies edited scores and pattern, each (keys) or empty.
+// Computes the attention pattern of a query and head; edited `scores` or `pattern` override it.
 EditedPattern compute_edited_pattern(const AttentionInput& input, std::int64_t head,
                                      std::int64_t row, std::span<const float> scores,
                                      std::span<const float> pattern) {
   std::vector<float> unedited(std::max(scores.size(), pattern.size()));
   EditedPattern edited{std::vector<float>(unedited.size())};
-  softmax(input, head, unedited, score_row(input, head, row, unedited), edited.pattern);
+  softmax(input, head, unedited, score_query(input, head, row, unedited), edited.pattern);
   if (!scores.empty() && !are_bit_identical(scores, unedited)) {
     edited.changed = true;
     softmax(input, head, scores, {0, std::ssize(scores)}, edited.pattern);
@@ -267,8 +267,8 @@ EditedPattern compute_edited_pattern(const AttentionInput& input, std::int64_t h
   return edited;
 }
 
-void add_weighted_sum_of_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
-                                std::span<const float> pattern, TensorView z) {
+void apply_pattern_to_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
+                             std::span<const float> pattern, TensorView z) {
   const auto number = find_sequence_of_row(input.sequences, row);
   const auto first_row = first_key_row(input.sequences, number);
   const auto d = input.v.dim(2);
@@ -286,8 +286,8 @@ void add_weighted_sum_of_values(const AttentionInput& input, std::int64_t head, 
 
 }  // namespace
 
-void attention(const AttentionInput& input, TensorView z,
-               std::span<rows::RunningSoftmax> row_sums) {
+void compute_attention(const AttentionInput& input, TensorView z,
+                       std::span<rows::RunningSoftmax> row_sums) {
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
   QKSCOPE_ASSERT(z.is_contiguous() && z.dim(0) == input.q.dim(0) && z.dim(1) == input.q.dim(1) &&
                  z.dim(2) == input.v.dim(2));
@@ -297,37 +297,37 @@ void attention(const AttentionInput& input, TensorView z,
   const auto packed =
       input.packed != nullptr ? *input.packed : pack_key_values(input.k, input.v, input.sequences);
   parallel_for(std::ssize(tasks), [&](std::int64_t index) {
-    QueryBlock(input, packed, tasks[as_index(index)]).run(z, row_sums);
+    QueryBlock(input, packed, tasks[as_index(index)]).compute_attention(z, row_sums);
   });
 }
 
-void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
-                TensorView pattern) {
+void compute_row_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        TensorView scores, TensorView pattern) {
   const auto keys = as_index((scores.empty() ? pattern : scores).dim(2));
   for_each_head_and_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;
     buffer.resize(keys);
-    const auto row_scores = scores.empty() ? std::span(buffer) : pattern_row(scores, index);
-    const auto visible = score_row(input, head, row, row_scores);
-    if (!pattern.empty()) softmax(input, head, row_scores, visible, pattern_row(pattern, index));
+    const auto row_scores = scores.empty() ? std::span(buffer) : tensor_row(scores, index);
+    const auto visible = score_query(input, head, row, row_scores);
+    if (!pattern.empty()) softmax(input, head, row_scores, visible, tensor_row(pattern, index));
   });
 }
 
-void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
-                       ConstTensorView scores, TensorView pattern) {
+void recompute_attention_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
+                                 ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
   for_each_head_and_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    const auto edited = compute_edited_pattern(input, head, row, pattern_row(scores, index), {});
-    std::ranges::copy(edited.pattern, pattern_row(pattern, index).begin());
+    const auto edited = compute_edited_pattern(input, head, row, tensor_row(scores, index), {});
+    std::ranges::copy(edited.pattern, tensor_row(pattern, index).begin());
   });
 }
 
-void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
-                        ConstTensorView scores, ConstTensorView pattern, TensorView z) {
+void recompute_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                           ConstTensorView scores, ConstTensorView pattern, TensorView z) {
   for_each_head_and_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    const auto edited = compute_edited_pattern(input, head, row, pattern_row(scores, index),
-                                               pattern_row(pattern, index));
-    if (edited.changed) add_weighted_sum_of_values(input, head, row, edited.pattern, z);
+    const auto edited = compute_edited_pattern(input, head, row, tensor_row(scores, index),
+                                               tensor_row(pattern, index));
+    if (edited.changed) apply_pattern_to_values(input, head, row, edited.pattern, z);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/core/error.h"
 #include "base/core/numbers.h"
+#include "base/core/project.h"
 #include "base/core/thread_pool.h"
 #include "base/numerics/products.h"
 #include "engine/ops/all_keys.h"
@@ -37,21 +38,19 @@ std::vector<std::vector<std::int64_t>> repeated_token_positions(std::span<const 
   return repeated;
 }
 
-// Returns the dup and ind attention mass of each query, shape (length). Positions with equal tokens
-// form a block; dup is the mass on earlier positions of a block, ind on those right after them.
+// Returns the attention mass of each query on repeated tokens, shape (length).
 std::vector<RepeatedTokenMass> repeated_token_masses(
     const HeadAttentionInput& in, std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<RepeatedTokenMass> masses(as_index(in.sequence.length));
-  std::vector<float> keys;
-  std::vector<float> scores;
-  std::vector<float> p;
+  std::vector<float> keys, scores, p;
   const auto attend = [&](std::int64_t query, std::int64_t before) -> std::span<const float> {
     scores.resize(as_index(before));
     rows::dot_products({in.query(query), keys.data(), in.head_width(), before, in.head_width()},
                        in.input->scale, scores.data());
     if (in.input->softcap > 0.0f) rows::soft_cap(scores.data(), before, in.input->softcap);
     p.resize(scores.size());
-    keys::attention_weights(scores.data(), before, keys::SplitLogSumExp(in.lse(query)), p.data());
+    keys::compute_attention_weights(scores.data(), before,
+                                    keys::HighLowLogSumExp(in.log_sum_exp(query)), p.data());
     return p;
   };
   for (const auto& block : repeated) {
@@ -67,7 +66,7 @@ std::vector<RepeatedTokenMass> repeated_token_masses(
         auto& mass = masses[as_index(query)];
         for (std::size_t k = 0; k < r; ++k) {
           const auto key = block[k] + offset;
-          if (key < in.first_key(query)) continue;
+          if (key < in.first_visible_key(query)) continue;
           (offset == 0 ? mass.dup : mass.ind) += weights[k];
           if (offset == 0 && key == 0) mass.dup_first += weights[k];
           if (offset == 1 && key == query) mass.ind_self += weights[k];
@@ -80,78 +79,80 @@ std::vector<RepeatedTokenMass> repeated_token_masses(
 
 class HeadAttentionAccumulator {
  public:
-  HeadAttentionAccumulator(const HeadAttentionInput& in, const AttentionRequest& request,
-                           const KeyVariants& keys, LayerAttentionSums& out, std::int64_t document)
-      : in_(in),
+  HeadAttentionAccumulator(const HeadAttentionInput& input, const AttentionRequest& request,
+                           const CompressedKeys& keys, LayerAttentionSums& out,
+                           std::int64_t document)
+      : input_(input),
         request_(request),
         out_(out),
-        cell_((document * out.heads + in.head) * out.buckets),
-        weights_(request.sampling_weights(in.sequence.length, document, in.head)),
-        all_keys_(in, request, keys,
+        cell_((document * out.heads + input.head) * out.buckets),
+        weights_(request.sampling_weights(input.sequence.length, document, input.head)),
+        all_keys_(input, request, keys,
                   out.key_sums.data() +
-                      (layout_.all_keys ? in.sequence.begin * out.heads + in.head : 0)) {}
+                      (layout_.all_keys ? input.sequence.begin * out.heads + input.head : 0)) {}
 
-  void run(std::span<const std::vector<std::int64_t>> repeated) {
-    masses_ = repeated_token_masses(in_, repeated);
-    for (std::int64_t begin = 0; begin < in_.sequence.length; begin += kQueryRows)
-      add_block(begin, std::min(in_.sequence.length, begin + kQueryRows));
+  void add_all_queries(std::span<const std::vector<std::int64_t>> repeated) {
+    masses_ = repeated_token_masses(input_, repeated);
+    for (std::int64_t begin = 0; begin < input_.sequence.length; begin += kQueryRows)
+      add_query_block(begin, std::min(input_.sequence.length, begin + kQueryRows));
   }
 
  private:
-  void add_block(std::int64_t begin, std::int64_t end) {
+  void add_query_block(std::int64_t begin, std::int64_t end) {
     const auto count = end - begin;
     block_.assign(as_index(count * layout_.columns()), 0.0);
-    tile_.load(in_, begin, count);
+    tile_.load_queries(input_, begin, count);
     add_first_keys(begin, end);
     add_last_keys(begin, end);
     for (auto i = begin; i < end; ++i) {
-      double* const v = statistics_row(i - begin);
+      double* const v = query_statistics(i - begin);
       const auto& mass = masses_[as_index(i)];
       v[column_offset(NearKeyColumn::dup)] = mass.dup;
       v[column_offset(NearKeyColumn::dup_first)] = mass.dup_first;
       v[column_offset(NearKeyColumn::ind)] = mass.ind;
       v[column_offset(NearKeyColumn::ind_self)] = mass.ind_self;
-      v[column_offset(NearKeyColumn::max_logit)] = in_.max_logit(i);
-      v[column_offset(NearKeyColumn::lse)] = in_.lse(i);
-      v[column_offset(NearKeyColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
+      v[column_offset(NearKeyColumn::max_logit)] = input_.max_logit(i);
+      v[column_offset(NearKeyColumn::lse)] = input_.log_sum_exp(i);
+      v[column_offset(NearKeyColumn::top1)] = std::exp(input_.max_logit(i) - input_.log_sum_exp(i));
     }
     const double weight = weights_[as_index(begin / kSampledQueries)];
-    if (layout_.all_keys && weight > 0) all_keys_.add(tile_, begin, end, block_.data());
-    for (auto i = begin; i < end; ++i) add_row(i, statistics_row(i - begin), weight);
+    if (layout_.all_keys && weight > 0)
+      all_keys_.compute_query_statistics(tile_, begin, end, block_.data());
+    for (auto i = begin; i < end; ++i) add_to_bucket(i, query_statistics(i - begin), weight);
   }
 
-  double* statistics_row(std::int64_t query) { return block_.data() + query * layout_.columns(); }
+  double* query_statistics(std::int64_t query) { return block_.data() + query * layout_.columns(); }
   static std::int64_t column_offset(NearKeyColumn column) {
     return AttentionColumnLayout::offset(column);
   }
 
-  // Computes the weights of query i on visible keys in [first, end). `held`: key of scores_[0].
+  // Sets p_ to the attention weights of query i on keys [first, end); scores_ starts at key `held`.
   void compute_attention_weights(std::int64_t i, std::int64_t begin, std::int64_t held,
                                  std::int64_t first, std::int64_t end) {
-    first_ = std::max(first, in_.first_key(i));
+    first_ = std::max(first, input_.first_visible_key(i));
     const auto count = end - first_;
     if (count <= 0) return;
     p_.resize(as_index(count));
-    keys::attention_weights(scores_.row(i - begin) + (first_ - held), count,
-                            keys::SplitLogSumExp(in_.lse(i)), p_.data());
+    keys::compute_attention_weights(scores_.row(i - begin) + (first_ - held), count,
+                                    keys::HighLowLogSumExp(input_.log_sum_exp(i)), p_.data());
   }
   double attention_weight(std::int64_t key) const { return p_[as_index(key - first_)]; }
   double attention_mass(std::int64_t begin, std::int64_t end) const {
-    return keys::sum_range(p_.data() + (begin - first_), end - begin);
+    return keys::sum_attention_weights(p_.data() + (begin - first_), end - begin);
   }
 
   void add_first_keys(std::int64_t begin, std::int64_t end) {
     const auto keys = std::min(end, std::max(kSinks, layout_.stream_first));
-    tile_.multiply(in_.key(0), in_.key_stride(), keys, scores_);
+    tile_.compute_scores(input_.key(0), input_.key_stride(), keys, scores_);
     for (auto i = begin; i < end; ++i) {
-      double* const v = statistics_row(i - begin);
+      double* const v = query_statistics(i - begin);
       const auto far = std::min({layout_.stream_first, keys, i - layout_.stream_last + 1});
       const auto sinks = std::min(kSinks, i + 1);
       compute_attention_weights(i, begin, 0, 0, std::max(far, sinks));
       v[column_offset(NearKeyColumn::stream)] += attention_mass(first_, far);
       for (auto j = first_; j < sinks; ++j) {
         const double p = attention_weight(j);
-        if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[layout_.sink_above_half()] = 1;
+        if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[layout_.sink_above_half_column()] = 1;
         v[column_offset(NearKeyColumn::sink_0) + j] = p;
         v[column_offset(NearKeyColumn::sink_4)] += p;
         if (i < kSinkRows) v[column_offset(NearKeyColumn::alpha_0) + j] = p;
@@ -163,14 +164,14 @@ class HeadAttentionAccumulator {
   void add_last_keys(std::int64_t begin, std::int64_t end) {
     const auto reach = std::max(layout_.window, layout_.stream_last);
     const auto first = std::max<std::int64_t>(0, begin - reach + 1);
-    tile_.multiply(in_.key(first), in_.key_stride(), end - first, scores_);
+    tile_.compute_scores(input_.key(first), input_.key_stride(), end - first, scores_);
     for (auto i = begin; i < end; ++i) {
-      double* const v = statistics_row(i - begin);
+      double* const v = query_statistics(i - begin);
       compute_attention_weights(i, begin, first, std::max(first, i - reach + 1), i + 1);
       const auto seen = first_;
-      for (std::int64_t band = 0; band < layout_.near_band_count(); ++band) {
+      for (std::int64_t band = 0; band < layout_.near_distance_band_count(); ++band) {
         const auto [nearest, farthest] = distance_range(band);
-        v[layout_.near_band_column(band)] +=
+        v[layout_.near_distance_band_column(band)] +=
             attention_mass(std::max(seen, i - farthest + 1), i - nearest + 1);
       }
       v[column_offset(NearKeyColumn::stream)] +=
@@ -186,8 +187,8 @@ class HeadAttentionAccumulator {
     return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
   }
 
-  // Adds statistics v of query i to its bucket; the sampling weight applies to all-keys columns.
-  void add_row(std::int64_t i, const double* v, double weight) {
+  // Adds statistics v of query i to its position bucket; `weight` scales the all-keys columns.
+  void add_to_bucket(std::int64_t i, const double* v, double weight) {
     const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
     const auto columns = layout_.columns();
     double* const sum = out_.sum.data() + (cell_ + bucket) * columns;
@@ -198,20 +199,20 @@ class HeadAttentionAccumulator {
       square[c] += w * v[c] * v[c];
     }
     auto& largest = out_.max_logit[as_index(cell_ + bucket)];
-    largest = std::max(largest, static_cast<float>(in_.max_logit(i)));
+    largest = std::max(largest, static_cast<float>(input_.max_logit(i)));
   }
 
-  const HeadAttentionInput& in_;
+  const HeadAttentionInput& input_;
   const AttentionRequest& request_;
   const AttentionColumnLayout& layout_ = request_.layout;
   LayerAttentionSums& out_;
-  std::int64_t cell_;           // index of the first bucket of the document
-  std::vector<float> weights_;  // (blocks of kSampledQueries) in the all-keys columns
+  std::int64_t cell_;           // index of the first bucket of this document and head
+  std::vector<float> weights_;  // (blocks of kSampledQueries) sampling weights
   std::vector<double> block_;   // (queries of the block, columns)
   std::vector<RepeatedTokenMass> masses_;
   QueryTile tile_;
   ScoreBlock scores_;
-  std::vector<float> p_;  // weights of one query for keys from first_ on
+  std::vector<float> p_;  // attention weights of one query, from key first_ on
   std::int64_t first_ = 0;
   AllKeysAccumulator all_keys_;
 };
@@ -226,8 +227,8 @@ HeadAttentionInput make_head_input(const AttentionStatisticsInput& attended, std
           .head = head};
 }
 
-KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionRequest& request) {
-  KeyVariants keys;
+CompressedKeys compress_keys(const HeadAttentionInput& in, const AttentionRequest& request) {
+  CompressedKeys keys;
   const gemm::StridedVectors rows{in.key(0), in.key_stride(), in.sequence.length, in.head_width()};
   const float scale =
       request.key_scales.empty() ? 0.0f : request.key_scales[as_index(in.key_head())];
@@ -235,11 +236,10 @@ KeyVariants make_key_variants(const HeadAttentionInput& in, const AttentionReque
     keys.replaced.push_back(fake_quantize_keys(rows, replacement, scale));
   for (const auto& set : request.kept) {
     auto& kept = keys.kept.emplace_back();
-    if (set.rule == KeptKeys::Rule::short_keys)
-      kept = mask_of_smallest_keys(rows, nullptr, set.share);
+    if (set.rule == KeptKeys::Rule::short_keys) kept = kept_key_mask(rows, nullptr, set.share);
     if (set.rule == KeptKeys::Rule::filtered_keys)
-      kept = mask_of_smallest_keys(
-          rows, request.key_filters.data() + in.key_head() * in.head_width(), set.share);
+      kept = kept_key_mask(rows, request.key_filters.data() + in.key_head() * in.head_width(),
+                           set.share);
   }
   return keys;
 }
@@ -254,24 +254,24 @@ class HeadMomentAccumulator {
         stride_(x.stride(0)),
         values_(x.data<float>() + sequence.begin * x.stride(0) + head * x.stride(1)) {}
 
-  void add(const PositionChunk& chunk, const PositionSums& positions) {
-    part_ = empty_moments(shape_);
+  void add_chunk(const PositionChunk& chunk, const PositionSums& positions) {
+    part_ = make_head_moments(shape_);
     part_.positions = positions;
-    load(chunk);
+    load_chunk(chunk);
     centre_rows_and_add_powers(chunk);
-    add_second_moments(chunk);
+    compute_second_moments(chunk);
     merge_moments(chunk.first ? sums_.first : sums_.body, part_);
     add_to_bucket(chunk);
   }
 
-  const LayerMoments& sums() const { return sums_; }
+  const LayerMoments& moments() const { return sums_; }
   bool all_values_finite() const { return finite_; }
 
  private:
   double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
 
-  // Converts rows to float64 and accumulates the statistics of uncentred values.
-  void load(const PositionChunk& chunk) {
+  // Converts rows to float64 and accumulates sums, extrema and norms of the uncentred values.
+  void load_chunk(const PositionChunk& chunk) {
     rows_.resize(as_index(chunk.rows() * shape_.dim));
     double* const mean = part_.mean.data();
     float* const low = part_.min.data();
@@ -330,7 +330,7 @@ class HeadMomentAccumulator {
     }
   }
 
-  void add_second_moments(const PositionChunk& chunk) {
+  void compute_second_moments(const PositionChunk& chunk) {
     std::fill(gram_.data.begin(), gram_.data.end(), 0.0);
     add_gram(rows_.data(), chunk.rows(), gram_);
     double* out = part_.m2.data();
@@ -339,7 +339,7 @@ class HeadMomentAccumulator {
   }
 
   void add_to_bucket(const PositionChunk& chunk) {
-    auto part = empty_bucket_moments(shape_);
+    auto part = make_bucket_moments(shape_);
     part.n[as_index(chunk.bucket)] = chunk.rows();
     for (std::int64_t j = 0; j < shape_.dim; ++j) {
       const auto i = as_index(chunk.bucket * shape_.dim + j);
@@ -356,14 +356,13 @@ class HeadMomentAccumulator {
   MomentShape shape_;
   std::int64_t stride_;
   const float* values_;
-  LayerMoments sums_ = empty_layer_moments(shape_);
-  HeadMoments part_ = empty_moments(shape_);  // moments of the current chunk
-  std::vector<double> rows_;                  // (rows of the chunk, dim) centred
+  LayerMoments sums_ = make_layer_moments(shape_);
+  HeadMoments part_ = make_head_moments(shape_);  // moments of the current chunk
+  std::vector<double> rows_;                      // (rows of the chunk, dim) centred
   Matrix gram_{shape_.dim, shape_.dim};
   bool finite_ = true;
 };
 
-// Copies the moments of one head into the arrays of all heads.
 template <typename T>
 void copy_head_moments(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
   std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));
@@ -396,15 +395,14 @@ LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& 
   const auto heads = input.q.dim(1);
   const auto key_heads = input.k.dim(1);
   const auto documents = std::ssize(input.sequences);
-  auto out =
-      empty_attention_statistics(documents, heads, request.buckets, request.layout.columns());
+  auto out = make_layer_attention_sums(documents, heads, request.buckets, request.layout.columns());
   if (request.layout.all_keys) out.key_sums.resize(as_index(input.q.dim(0) * heads));
   std::vector<std::vector<std::vector<std::int64_t>>> repeated(as_index(documents));
-  std::vector<KeyVariants> keys(as_index(documents * key_heads));
+  std::vector<CompressedKeys> keys(as_index(documents * key_heads));
   parallel_for(documents * key_heads, [&](std::int64_t task) {
     const auto in =
         make_head_input(attended, task / key_heads, task % key_heads * (heads / key_heads));
-    keys[as_index(task)] = make_key_variants(in, request);
+    keys[as_index(task)] = compress_keys(in, request);
     if (task % key_heads == 0)
       repeated[as_index(task / key_heads)] =
           repeated_token_positions({in.ids, as_index(in.sequence.length)});
@@ -413,9 +411,10 @@ LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& 
     const auto document = task / heads;
     const auto in = make_head_input(attended, document, task % heads);
     const auto& shared = keys[as_index(document * key_heads + in.key_head())];
-    HeadAttentionAccumulator(in, request, shared, out, document).run(repeated[as_index(document)]);
+    HeadAttentionAccumulator(in, request, shared, out, document)
+        .add_all_queries(repeated[as_index(document)]);
   });
-  if (!request.sample.takes_all()) out.key_sums.clear();
+  if (!request.sample.takes_all_queries()) out.key_sums.clear();
   return out;
 }
 
@@ -423,26 +422,26 @@ DocumentMoments compute_document_moments(ConstTensorView x, const Sequence& sequ
                                          const MomentRequest& request) {
   const auto heads = request.shape.heads;
   QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
-  DocumentMoments result{empty_layer_moments(request.shape), {}};
+  DocumentMoments result{make_layer_moments(request.shape), {}};
   const auto chunks =
       split_document(sequence.length, request.first, request.bucket_size, request.shape.buckets);
   PositionPrefixSums table;
-  std::vector<PositionSums> positions;
-  for (const auto& chunk : chunks)
-    positions.push_back(table.sums_over(chunk.begin, chunk.end).to_position_sums());
+  const auto positions = to_vector(chunks, [&](const auto& chunk) {
+    return table.sums_over(chunk.begin, chunk.end).to_position_sums();
+  });
   auto one_head = request.shape;
   one_head.heads = 1;
   std::vector<LayerMoments> sums(as_index(heads));
   std::vector<char> finite(as_index(heads));
   parallel_for(heads, [&](std::int64_t head) {
     HeadMomentAccumulator head_sums(x, sequence, request, one_head, head);
-    for (std::size_t i = 0; i < chunks.size(); ++i) head_sums.add(chunks[i], positions[i]);
-    sums[as_index(head)] = head_sums.sums();
+    for (std::size_t i = 0; i < chunks.size(); ++i) head_sums.add_chunk(chunks[i], positions[i]);
+    sums[as_index(head)] = head_sums.moments();
     finite[as_index(head)] = head_sums.all_values_finite() ? 1 : 0;
   });
   for (std::int64_t head = 0; head < heads; ++head) {
     copy_head_moments(sums[as_index(head)], head, result.moments);
-    if (finite[as_index(head)] == 0 && !result.bad_head) result.bad_head = head;
+    if (finite[as_index(head)] == 0 && !result.nonfinite_head) result.nonfinite_head = head;
   }
   return result;
 }

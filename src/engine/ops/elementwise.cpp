@@ -39,8 +39,8 @@ void for_each_element_range(TensorView x, std::int64_t elements_per_task, Body b
 
 // Calls norm_rows(rows of x, rows of y) for ranges of rows, in parallel.
 template <typename NormRows>
-void for_each_row_range(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
-                        NormRows norm_rows) {
+void normalize_row_ranges(ConstTensorView x, std::span<const float> weight, double eps,
+                          TensorView y, NormRows norm_rows) {
   const auto n = std::ssize(weight);
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
@@ -166,8 +166,8 @@ RopeFrequencies longrope_frequencies(const RopeConfig& rope, std::int64_t length
 
 }  // namespace
 
-void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale,
-           TensorView y) {
+void embed_tokens(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale,
+                  TensorView y) {
   const auto width = table.values.dim(1);
   const float factor = scale * table.scale;
   parallel_for(std::ssize(ids), [&](std::int64_t row) {
@@ -183,16 +183,16 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
   for (const auto& sequence : sequences) {
     std::vector<std::int32_t> positions(as_index(sequence.length));
     std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(sequence.past));
-    embed(positions, table, 1.0f, y.rows(sequence.begin, sequence.begin + sequence.length));
+    embed_tokens(positions, table, 1.0f, y.rows(sequence.begin, sequence.begin + sequence.length));
   }
 }
 
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y) {
-  for_each_row_range(x, weight, eps, y, rows::rms_norm);
+  normalize_row_ranges(x, weight, eps, y, rows::rms_norm);
 }
 
-void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
-               TensorView y) {
+void apply_norm(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
+                TensorView y) {
   if (norm.empty()) {
     if (y.bytes() != x.bytes()) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
     return;
@@ -200,13 +200,13 @@ void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double
   if (kind == NormKind::rms) return rms_norm(x, norm.weight, eps, y);
   QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
   const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
-  for_each_row_range(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
+  normalize_row_ranges(x, norm.weight, eps, y, [&](const rows::NormInput& input, float* out) {
     rows::layer_norm(input, bias, out);
   });
 }
 
-void gated_activation(const rows::GateFunction& function, ConstTensorView gate, ConstTensorView up,
-                      TensorView out) {
+void apply_gated_activation(const rows::GateFunction& function, ConstTensorView gate,
+                            ConstTensorView up, TensorView out) {
   QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous());
   for_each_element_range(out, kGatesPerTask, [&](float* values, std::int64_t count) {
@@ -217,7 +217,7 @@ void gated_activation(const rows::GateFunction& function, ConstTensorView gate, 
 
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x) {
   for_each_element_range(x, kGatesPerTask, [&](float* values, std::int64_t count) {
-    rows::activate(activation, xielu, values, count);
+    rows::apply_activation(activation, xielu, values, count);
   });
 }
 
@@ -234,10 +234,10 @@ void scale_tensor(TensorView x, double factor) {
   });
 }
 
-void add_update(TensorView residual, ConstTensorView update) {
-  QKSCOPE_ASSERT(residual.shape() == update.shape() && update.is_contiguous());
-  for_each_element_range(residual, kElementsPerTask, [&](float* values, std::int64_t count) {
-    rows::add_scaled(values, update.data<float>() + (values - residual.data<float>()), count, 1.0f);
+void add_elements(TensorView x, ConstTensorView y) {
+  QKSCOPE_ASSERT(x.shape() == y.shape() && y.is_contiguous());
+  for_each_element_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
+    rows::add_scaled(values, y.data<float>() + (values - x.data<float>()), count, 1.0f);
   });
 }
 
@@ -258,9 +258,9 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
                    std::span<const std::int64_t> queries) {
   const auto width = q.dim(1) * q.dim(2);
   for (const auto& sequence : sequences) {
-    const auto [first, end] = query_range(sequence, queries);
+    const auto [first, end] = sequence_query_range(sequence, queries);
     parallel_for(end - first, [&, first = first](std::int64_t i) {
-      const auto position = sequence.past + row_of_query(first + i, queries) - sequence.begin;
+      const auto position = sequence.past + query_row(first + i, queries) - sequence.begin;
       const auto periods = (position + scaling.shift) / scaling.original_max;
       // The logarithm is computed in float64, because float32 logarithms differ between libraries.
       const auto logarithm = static_cast<float>(std::log(1.0 + static_cast<double>(periods)));
@@ -272,7 +272,7 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
 
 float power(float base, float exponent) {
 #if QKSCOPE_SLEEF
-  static const bool fused = std::ranges::any_of(cpu_targets(), has_fused_multiply_add);
+  static const bool fused = std::ranges::any_of(cpu_targets(), cpu_target_has_fma);
   return fused ? Sleef_powf1_u10purecfma(base, exponent) : Sleef_powf1_u10purec(base, exponent);
 #else
   return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));

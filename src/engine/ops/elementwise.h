@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/core/error.h"
 #include "engine/ops/row_kernels.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
@@ -25,14 +26,17 @@ inline Tensor copy_rows(ConstTensorView x, std::span<const std::int64_t> rows) {
   shape[0] = std::ssize(rows);
   Tensor copy(shape, x.dtype());
   const auto width = static_cast<std::size_t>(x.stride(0)) * dtype_size(x.dtype());
-  for (std::size_t i = 0; i < rows.size(); ++i)
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    QKSCOPE_ASSERT(rows[i] < x.dim(0));
     std::memcpy(copy.view().bytes() + i * width,
                 x.bytes() + static_cast<std::size_t>(rows[i]) * width, width);
+  }
   return copy;
 }
 
 // Token embedding: y (ids, d_model) = table[ids] * scale, converted from the stored type.
-void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);
+void embed_tokens(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale,
+                  TensorView y);
 
 // Learned position embedding: y (rows, d_model) = table[position of each row].
 void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& table, TensorView y);
@@ -42,11 +46,12 @@ void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, Tens
 
 // Applies a norm: RMSNorm, or LayerNorm y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
 // Copies x if the norm is empty. x and y may alias.
-void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
+void apply_norm(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
+                TensorView y);
 
 // Gated MLP: out = function(gate) * up, each (rows, n); out may alias gate or up.
-void gated_activation(const rows::GateFunction& function, ConstTensorView gate, ConstTensorView up,
-                      TensorView out);
+void apply_gated_activation(const rows::GateFunction& function, ConstTensorView gate,
+                            ConstTensorView up, TensorView out);
 
 // Ungated MLP: x = activation(x), in place. Activations other than xIELU ignore `xielu`.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);
@@ -54,29 +59,27 @@ void apply_activation(Activation activation, const XieluWeights& xielu, TensorVi
 // Clips values: x = min(max(x, -limit), limit); limit > 0.
 void clip(TensorView x, double limit);
 
-void scale_tensor(TensorView x, double factor);  // x *= factor
-
+void scale_tensor(TensorView x, double factor);           // x *= factor
 void multiply_elements(TensorView x, ConstTensorView y);  // x *= y, of the same shape
 
-// Adds an update to the residual stream; both tensors have the same shape.
-void add_update(TensorView residual, ConstTensorView update);
+void add_elements(TensorView x, ConstTensorView y);  // x += y, of the same shape
 
 // logits = cap * tanh(logits / cap)
 void soft_cap(TensorView logits, double cap);
 
-// Scales queries by position p: q (queries, heads, d_head) *= 1 + beta ln(1 + floor((p + shift) /
-// original_max)). `queries` lists their rows in ascending order; if empty, all rows.
+// Scales q (n, heads, d_head) by 1 + beta ln(1 + floor((p + shift) / original_max)), where p is the
+// position of the query in batch row queries[i] (ascending), or in row i if `queries` is empty.
 void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries = {});
 
 // RoPE cosines and sines of all rows of a batch.
 struct RotaryTable {
-  Tensor cos;  // (rows, dim / 2), attention factor included
-  Tensor sin;  // (rows, dim / 2), attention factor included
+  Tensor cos;  // (rows, dim / 2), multiplied by the attention factor of RoPE scaling
+  Tensor sin;  // (rows, dim / 2), multiplied by the attention factor of RoPE scaling
 };
 
-// Computes the table of a batch. Angles are float32 position times float32 inverse frequency;
-// frequencies are per sequence if they depend on the length.
+// Computes RoPE cosines and sines of a batch. Angles are float32 position times float32 inverse
+// frequency; each sequence has its own frequencies if they depend on its length.
 RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences);
 
 // Rotates `dim` components of every head of x (rows, heads, d_head) in place, from component
@@ -90,7 +93,6 @@ void deinterleave_rotary_pairs(TensorView x, std::int64_t begin, std::int64_t di
 // Returns base^exponent in float32. PyTorch uses SLEEF, which is not always correctly rounded: at
 // position 131,072 one ULP of a frequency is up to 0.008 rad. Builds without SLEEF round correctly.
 float power(float base, float exponent);
-
 bool power_uses_sleef();
 
 }  // namespace qkscope

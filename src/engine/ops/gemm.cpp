@@ -42,10 +42,10 @@ constexpr int kRows = 8;
 constexpr int kLanes = static_cast<int>(kFloats);
 constexpr int kColumns = kVectors * kLanes;
 
-using LeftValues = BroadcastScalars<Floats, kRows>;
+using LeftValues = BroadcastScalars<FloatTag, kRows>;
 
 template <int row, int vectors>
-HWY_INLINE void add_row(const LeftValues& left, const FloatVector (&right)[vectors],
+HWY_INLINE void fma_row(const LeftValues& left, const FloatVector (&right)[vectors],
                         FloatVector (&sum)[kRows][vectors]) {
   const auto value = left.template get<row>();
 #pragma GCC unroll 4
@@ -53,16 +53,16 @@ HWY_INLINE void add_row(const LeftValues& left, const FloatVector (&right)[vecto
 }
 
 template <int vectors, int... row>
-HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& left,
+HWY_INLINE void fma_rows(std::integer_sequence<int, row...>, const LeftValues& left,
                          const FloatVector (&right)[vectors], FloatVector (&sum)[kRows][vectors]) {
-  (add_row<row, vectors>(left, right, sum), ...);
+  (fma_row<row, vectors>(left, right, sum), ...);
 }
 
-// Computes `vectors` vectors per row of a tile: c (kRows, kColumns) = aᵀ b, or += if `add` is set.
+// Computes the first `vectors` SIMD vectors of each row of c (kRows, kColumns) = aᵀ b; `add`: +=.
 template <int vectors>
 void multiply_full_tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
                         std::int64_t c_stride) {
-  const Floats d;
+  const FloatTag d;
   FloatVector sum[kRows][vectors];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
@@ -72,7 +72,7 @@ void multiply_full_tile(std::int64_t depth, const float* a, const float* b, bool
     FloatVector right[vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) right[v] = hn::LoadU(d, b + k * kColumns + v * kLanes);
-    add_rows(std::make_integer_sequence<int, kRows>(), LeftValues(a + k * kRows), right, sum);
+    fma_rows(std::make_integer_sequence<int, kRows>(), LeftValues(a + k * kRows), right, sum);
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
@@ -83,8 +83,7 @@ void multiply_full_tile(std::int64_t depth, const float* a, const float* b, bool
     }
 }
 
-// Computes an edge tile in a local buffer and copies the valid part.
-void multiply_edge_tile(const PackedProduct& p, bool add, float* c, std::int64_t c_stride) {
+void multiply_edge_tile(const PackedOperands& p, bool add, float* c, std::int64_t c_stride) {
   float whole[kRows * kColumns] = {};
   const auto width = static_cast<std::size_t>(p.columns) * sizeof(float);
   for (std::int64_t row = 0; add && row < p.rows; ++row)
@@ -125,7 +124,7 @@ void pack_transposed_panels(const StridedVectors& source, float* packed) {
   }
 }
 
-// Packs vectors into panels of `unit`; the last panel is padded with zeros.
+// Packs vectors into panels of `unit` vectors; the last panel is padded with zeros.
 template <int unit>
 void pack_panels(const StridedVectors& source, float* packed) {
   const auto& [values, stride, count, depth, transposed] = source;
@@ -153,7 +152,7 @@ void pack_right_operand_kernel(const StridedVectors& columns, float* packed) {
 }
 
 // A left panel stays in the L1 cache while the right side streams from the L2 cache.
-void multiply_kernel(const PackedProduct& p, bool add, float* c, std::int64_t c_stride) {
+void multiply_kernel(const PackedOperands& p, bool add, float* c, std::int64_t c_stride) {
   for (std::int64_t row = 0; row < p.rows; row += kRows) {
     const float* a = p.left + row * p.left_depth;
     const auto rows = std::min<std::int64_t>(kRows, p.rows - row);
@@ -184,7 +183,7 @@ QKSCOPE_EXPORT_KERNEL(void, pack_left_operand, (const StridedVectors& rows, floa
 QKSCOPE_EXPORT_KERNEL(void, pack_right_operand, (const StridedVectors& columns, float* packed),
                       (columns, packed));
 QKSCOPE_EXPORT_KERNEL(void, multiply,
-                      (const PackedProduct& product, bool add, float* c, std::int64_t c_stride),
+                      (const PackedOperands& product, bool add, float* c, std::int64_t c_stride),
                       (product, add, c, c_stride));
 
 namespace {
@@ -192,11 +191,11 @@ namespace {
 constexpr std::int64_t kRateDepth = 128;  // both sides of a tile fit into the L1 cache
 constexpr int kTilesPerCheck = 1000;      // tiles between two clock reads
 
-// Computes tiles on one thread until time `end` and returns their number.
+// Multiplies register tiles on one thread until time `end`; returns the number of tiles.
 std::int64_t count_tiles_until(Clock::time_point end) {
   const auto tile = tile_shape();
   ScratchFloats memory;
-  float* left = memory.floats((tile.rows + tile.columns) * kRateDepth + tile.rows * tile.columns);
+  float* left = memory.reserve((tile.rows + tile.columns) * kRateDepth + tile.rows * tile.columns);
   float* right = left + tile.rows * kRateDepth;
   float* out = right + tile.columns * kRateDepth;
   std::fill_n(left, (tile.rows + tile.columns) * kRateDepth, 0.5f);

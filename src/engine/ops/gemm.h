@@ -39,7 +39,7 @@ void for_each_depth_block(std::int64_t depth, Body body) {
     body(k, depth - k < depth_block_size(depth) ? depth - k : depth_block_size(depth));
 }
 
-// `count` vectors of `depth` elements: the rows of a left operand or columns of a right operand.
+// `count` vectors of `depth` elements: rows of a left operand or columns of a right operand.
 struct StridedVectors {
   const float* values;
   std::int64_t stride;
@@ -53,19 +53,19 @@ struct StridedVectors {
 void pack_left_operand(const StridedVectors& rows, float* packed);
 void pack_right_operand(const StridedVectors& columns, float* packed);
 
-struct PackedProduct {
+struct PackedOperands {
   const float* left;
   const float* right;
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t depth;
   std::int64_t left_depth = depth;  // depth that the left side was packed for, at least `depth`
-  std::int64_t used = columns;      // only the first columns are needed; others may stay unwritten
+  std::int64_t used = columns;      // columns of c that are needed; later ones may stay unwritten
 };
 // Matrix product c (rows, columns) = left * right, or += if `add`; rows of c are c_stride apart.
-void multiply(const PackedProduct& product, bool add, float* c, std::int64_t c_stride);
+void multiply(const PackedOperands& product, bool add, float* c, std::int64_t c_stride);
 
-// Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.
+// Measures the FLOP/s of all threads on data in L1, an upper bound for matrix products.
 double measure_peak_flop_rate(double seconds);
 
 }  // namespace qkscope::gemm
@@ -77,11 +77,11 @@ namespace qkscope::gemv {
 
 // Largest number of rows for which gemv is faster than a product with packed operands.
 inline constexpr std::int64_t kMostRows = 8;
-// Output columns that the kernel computes together. Threads split columns at multiples of it.
+// Number of output columns computed together; work is split among threads at multiples of it.
 inline constexpr std::int64_t kGroup = 32;
 
 // Operands of y = x weightᵀ.
-struct WeightProduct {
+struct GemvOperands {
   const float* x;     // (rows, in), contiguous
   std::int64_t rows;  // at most kMostRows
   const WeightMatrix& weight;
@@ -90,7 +90,7 @@ struct WeightProduct {
 };
 
 // Computes the output columns [first, first + count) of every row.
-void multiply(const WeightProduct& product, std::int64_t first, std::int64_t count);
+void multiply(const GemvOperands& product, std::int64_t first, std::int64_t count);
 
 }  // namespace qkscope::gemv
 
@@ -100,7 +100,7 @@ namespace qkscope {
 class ScratchFloats {
  public:
   // Returns at least `count` floats, 64-byte aligned; the previous content is lost.
-  float* floats(std::int64_t count) {
+  float* reserve(std::int64_t count) {
     if (memory_.empty() || memory_.size() < count) memory_ = Tensor({count});
     return memory_.data<float>();
   }

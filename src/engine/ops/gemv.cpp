@@ -33,7 +33,7 @@ namespace qkscope::gemv {
 constexpr std::int64_t kTile = 8;
 
 // Operands of one register tile: kTile outputs over one depth block.
-struct TileProduct {
+struct TileOperands {
   const float* x;  // (rows, x_stride), starting at the depth block
   std::int64_t x_stride;
   DType dtype;                      // of the weights: f32, f16 or bf16
@@ -69,7 +69,7 @@ HWY_INLINE Vector load_four_weights(const Fp16* from) {
 
 // Loads weights k to k + kStep - 1 of four outputs; columns[i] holds weight k + i of each output.
 template <typename T>
-struct Columns {
+struct WeightColumns {
   static constexpr int kStep = 4;
   static HWY_INLINE void load(const T* const* weights, std::int64_t k, Vector (&columns)[4]) {
     for (int i = 0; i < 4; ++i) columns[i] = load_four_weights(weights[i] + k);
@@ -79,7 +79,7 @@ struct Columns {
 
 // bfloat16 is the upper half of float32: pairs are transposed as 32-bit words, then split.
 template <>
-struct Columns<Bf16> {
+struct WeightColumns<Bf16> {
   static constexpr int kStep = 8;
   static HWY_INLINE void load(const Bf16* const* weights, std::int64_t k, Vector (&columns)[8]) {
     const FourWords words;
@@ -115,12 +115,12 @@ HWY_INLINE float widen_to_float(T value) {
 
 // Computes one tile for kRows rows of x; sums stay in registers over the whole depth block.
 template <typename T, int kRows>
-void multiply_tile(const TileProduct& p) {
+void multiply_tile(const TileOperands& p) {
   const FourFloats d;
   const T* weights[kTile];
   for (int i = 0; i < kTile; ++i) weights[i] = reinterpret_cast<const T*>(p.weights[i]);
   constexpr int kFours = kTile / 4;
-  constexpr int kStep = Columns<T>::kStep;
+  constexpr int kStep = WeightColumns<T>::kStep;
   constexpr std::int64_t kStepBytes = kTile * kStep * static_cast<std::int64_t>(sizeof(T));
   Vector sum[kRows][kFours];
 #pragma GCC unroll 8
@@ -135,7 +135,7 @@ void multiply_tile(const TileProduct& p) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       Vector columns[kStep];
-      Columns<T>::load(weights + 4 * f, k, columns);
+      WeightColumns<T>::load(weights + 4 * f, k, columns);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
         sum[row][f] = add_weighted_columns(std::make_integer_sequence<int, kStep>(), columns,
@@ -164,7 +164,7 @@ void multiply_tile(const TileProduct& p) {
 }
 
 template <typename T>
-void multiply_rows(TileProduct tile, std::int64_t rows) {
+void multiply_rows(TileOperands tile, std::int64_t rows) {
   for (; rows >= 4; rows -= 4) {
     multiply_tile<T, 4>(tile);
     tile.x += 4 * tile.x_stride;
@@ -176,7 +176,7 @@ void multiply_rows(TileProduct tile, std::int64_t rows) {
   if (rows == 1) multiply_tile<T, 1>(tile);
 }
 
-void multiply_tile_kernel(const TileProduct& tile, std::int64_t rows) {
+void multiply_tile_kernel(const TileOperands& tile, std::int64_t rows) {
   if (tile.dtype == DType::f32)
     multiply_rows<float>(tile, rows);
   else if (tile.dtype == DType::bf16)
@@ -195,7 +195,7 @@ HWY_EXPORT(multiply_tile_kernel);
 
 namespace {
 
-// Prefetch distance (L2): rows of a tile end before the hardware prefetcher recognises them.
+// L2 prefetch distance: weight rows are too short for the hardware prefetcher.
 constexpr std::int64_t kPrefetchBytes = std::int64_t{64} << 10;  // bytes
 
 // Results of a tile, for outputs [first, first + count). A tile with fewer than kTile outputs is
@@ -205,30 +205,30 @@ struct TileOutput {
   std::int64_t count;
   float y[kMostRows * kTile];
 
-  void copy_to(const WeightProduct& product) const {
+  void copy_to(const GemvOperands& product) const {
     for (std::int64_t row = 0; row < product.rows; ++row)
       std::copy_n(y + row * kTile, count, product.y + row * product.y_stride + first);
   }
 };
 
-// Multiplies depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output i.
+// Multiplies inputs [k, k + depth) by the weights of a tile; weights_of(i): those of output i.
 template <typename WeightsOf>
-void multiply_block(const WeightProduct& product, TileOutput& output, DType dtype, std::int64_t k,
+void multiply_block(const GemvOperands& product, TileOutput& output, DType dtype, std::int64_t k,
                     std::int64_t depth, const std::byte* prefetch, WeightsOf weights_of) {
-  TileProduct tile{.x = product.x + k,
-                   .x_stride = product.weight.in(),
-                   .dtype = dtype,
-                   .weights = {},
-                   .prefetch = prefetch,
-                   .depth = depth,
-                   .add = k > 0,
-                   .y = output.y};
+  TileOperands tile{.x = product.x + k,
+                    .x_stride = product.weight.in(),
+                    .dtype = dtype,
+                    .weights = {},
+                    .prefetch = prefetch,
+                    .depth = depth,
+                    .add = k > 0,
+                    .y = output.y};
   for (std::int64_t i = 0; i < kTile; ++i) tile.weights[i] = weights_of(i);
   QKSCOPE_DISPATCH(multiply_tile_kernel)(tile, product.rows);
 }
 
-// Multiplies one tile with weights in their stored type. `rest`: number of outputs after this tile.
-void multiply_stored_weights(const WeightProduct& product, std::int64_t first, std::int64_t count,
+// Computes a tile of outputs from weights in their stored type. `rest`: number of later outputs.
+void multiply_stored_weights(const GemvOperands& product, std::int64_t first, std::int64_t count,
                              std::int64_t rest) {
   const auto& weight = product.weight;
   const auto dtype = weight.values.dtype();
@@ -246,16 +246,16 @@ void multiply_stored_weights(const WeightProduct& product, std::int64_t first, s
   output.copy_to(product);
 }
 
-// Computes up to kGroup outputs with weights to convert: FP8, MXFP4, or (in, out) storage.
-void multiply_converted_weights(const WeightProduct& product, std::int64_t first,
+// Computes up to kGroup outputs from converted weights: FP8, MXFP4, scaled, or stored as (in, out).
+void multiply_converted_weights(const GemvOperands& product, std::int64_t first,
                                 std::int64_t count) {
   thread_local ScratchFloats memory;
   std::vector<TileOutput> outputs;
   for (std::int64_t done = 0; done < count; done += kTile)
     outputs.push_back({.first = first + done, .count = std::min(kTile, count - done), .y = {}});
   gemm::for_each_depth_block(product.weight.in(), [&](std::int64_t k, std::int64_t depth) {
-    float* widened = memory.floats(kGroup * depth);
-    rows_to_float32(product.weight, {first, count, k, depth}, widened);
+    float* widened = memory.reserve(kGroup * depth);
+    weights_to_float32(product.weight, {first, count, k, depth}, widened);
     for (std::size_t t = 0; t < outputs.size(); ++t)
       multiply_block(product, outputs[t], DType::f32, k, depth, nullptr, [&](std::int64_t i) {
         const auto output = std::min(static_cast<std::int64_t>(t) * kTile + i, count - 1);
@@ -267,7 +267,7 @@ void multiply_converted_weights(const WeightProduct& product, std::int64_t first
 
 }  // namespace
 
-void multiply(const WeightProduct& product, std::int64_t first, std::int64_t count) {
+void multiply(const GemvOperands& product, std::int64_t first, std::int64_t count) {
   const auto& weight = product.weight;
   const auto dtype = weight.values.dtype();
   const bool stored = weight.scale == 1.0f && !weight.transposed() &&

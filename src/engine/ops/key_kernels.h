@@ -14,28 +14,27 @@ inline constexpr int kUnitBits = 40;  // fixed-point weights have units of 2^-40
 inline constexpr std::int32_t kBins = 64;
 
 // Log-sum-exp of a row as a sum of two floats, so that score - lse is accurate near 0.
-struct SplitLogSumExp {
-  explicit SplitLogSumExp(double lse)
+struct HighLowLogSumExp {
+  explicit HighLowLogSumExp(double lse)
       : high(static_cast<float>(lse)), low(static_cast<float>(lse - static_cast<double>(high))) {}
   float high;
   float low;
 };
 
-// p = exp(score - lse) for each key.
-void attention_weights(const float* scores, std::int64_t keys, SplitLogSumExp lse, float* p);
+// p = exp(score - lse) for each of n keys.
+void compute_attention_weights(const float* scores, std::int64_t n, HighLowLogSumExp lse, float* p);
 
-// Returns the sum of `count` values in 16 lanes.
-float sum_values(const float* x, std::int64_t count);
+float sum_vectorized(const float* x, std::int64_t count);
 
 // Sums a range of weights. Short ranges, which are the most frequent, are added sequentially.
-inline float sum_range(const float* x, std::int64_t count) {
-  if (count >= kPadding) return sum_values(x, count);
+inline float sum_attention_weights(const float* x, std::int64_t count) {
+  if (count >= kPadding) return sum_vectorized(x, count);
   float total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += x[i];
   return total;
 }
 
-// A range of consecutive keys of one query.
+// Attention scores of one query for a range of consecutive keys.
 struct ScoreSegment {
   const float* scores;  // (keys)
   std::int64_t keys;
@@ -46,22 +45,21 @@ struct ScoreSegmentSums {
   float entropy;   // sum of -p ln p
   float distance;  // sum of p (i - j)
 };
-// Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
-ScoreSegmentSums compute_segment_weights(const ScoreSegment& segment, SplitLogSumExp lse, float* p,
-                                         std::int32_t* bins);
+// Computes the sums, each key's weight p, and its histogram bin min(floor(-2 log2 p), kBins - 1).
+ScoreSegmentSums sum_segment_weights(const ScoreSegment& segment, HighLowLogSumExp lse, float* p,
+                                     std::int32_t* bins);
 
-// Converts weights p to fixed point: units = p in units of 2^-40; key_sums += units. `keys` is a
-// multiple of kPadding.
+// Converts attention weights p to fixed point, `units` of 2^-40, and adds these to key_sums.
+// Shapes: (keys), a multiple of kPadding.
 void add_fixed_point_weights(const float* p, std::int64_t keys, std::int64_t* units,
                              std::int64_t* key_sums);
 
-// Sums over keys for the KL divergence from replaced scores.
+// Sums that give the KL divergence between one query's attention to original and replaced keys.
 struct KlDivergenceSums {
   float difference;  // sum of p (score - replaced)
   float highest;     // maximum of the replaced scores
   float sum;         // sum of exp(replaced - highest)
 };
-// Compares the attention scores of one query for original and for replaced keys.
 KlDivergenceSums compute_kl_divergence_sums(const float* p, const float* scores,
                                             const float* replaced, std::int64_t keys);
 

@@ -16,7 +16,7 @@
 namespace qkscope {
 namespace {
 
-// Converts `count` contiguous values, starting at `offset`, to float32.
+// Converts `count` contiguous weights of a matrix, starting at `offset`, to float32.
 void contiguous_to_float32(const WeightMatrix& matrix, std::int64_t offset, std::int64_t count,
                            float* out) {
   const auto& values = matrix.values;
@@ -46,7 +46,7 @@ float decode_e8m0(std::uint8_t bits) {
                           : static_cast<float>(std::ldexp(1.0, bits - 127));
 }
 
-// MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.
+// MXFP4: a weight is an E2M1 value times the power of two of its block of 32; exact in float32.
 void mxfp4_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   constexpr std::array kNumbers = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
@@ -85,7 +85,7 @@ std::vector<OutputColumnBlock> split_into_column_blocks(
   return blocks;
 }
 
-// Rows per task: the fewest parts that balance the threads. The choice does not change results.
+// Returns the rows per task: as many as load balancing allows. Results do not depend on it.
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t threads = thread_count();
   const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
@@ -102,15 +102,15 @@ class PackedInput {
   explicit PackedInput(ConstTensorView x)
       : x_(x), padded_rows_(gemm::round_up(x.dim(0), gemm::tile_shape().rows)) {
     thread_local ScratchFloats memory;
-    packed_ = memory.floats(padded_rows_ * depth());
+    packed_ = memory.reserve(padded_rows_ * depth());
   }
 
   std::int64_t rows() const { return x_.dim(0); }
   std::int64_t depth() const { return x_.dim(1); }
 
   // Returns the number of packing tasks, which may run in parallel.
-  std::int64_t tasks() const { return (rows() + kTaskRows - 1) / kTaskRows; }
-  void pack(std::int64_t task) {
+  std::int64_t task_count() const { return (rows() + kTaskRows - 1) / kTaskRows; }
+  void pack_rows(std::int64_t task) {
     const auto first = task * kTaskRows;
     const auto count = std::min(kTaskRows, rows() - first);
     gemm::for_each_depth_block(depth(), [&](std::int64_t k, std::int64_t part) {
@@ -132,19 +132,19 @@ class PackedInput {
   float* packed_ = nullptr;
 };
 
-// Returns rows of W as float32, converted unless the file already has float32.
+// Returns rows of W as float32, without a copy if the file stores float32.
 gemm::StridedVectors weight_rows(const WeightMatrix& weight, std::int64_t first,
                                  std::int64_t columns, std::int64_t k, std::int64_t depth) {
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};
   thread_local ScratchFloats memory;
-  float* widened = memory.floats(columns * depth);
-  rows_to_float32(weight, {first, columns, k, depth}, widened);
+  float* widened = memory.reserve(columns * depth);
+  weights_to_float32(weight, {first, columns, k, depth}, widened);
   return {widened, depth, columns, depth};
 }
 
-std::int64_t packed_floats(std::int64_t depth) {
+std::int64_t packed_block_floats(std::int64_t depth) {
   return gemm::round_up(kBlockColumns, gemm::tile_shape().columns) * depth;
 }
 
@@ -159,8 +159,8 @@ void pack_weights(const OutputColumnBlock& block, std::int64_t depth, float* pac
   });
 }
 
-void multiply(const PackedInput& x, const OutputColumnBlock& block, const float* packed,
-              std::int64_t first_row, std::int64_t rows) {
+void multiply_packed(const PackedInput& x, const OutputColumnBlock& block, const float* packed,
+                     std::int64_t first_row, std::int64_t rows) {
   const auto& y = block.product->y;
   const auto padded = gemm::round_up(block.columns, gemm::tile_shape().columns);
   float* out = y.data<float>() + first_row * y.stride(0) + block.first;
@@ -173,19 +173,19 @@ void multiply(const PackedInput& x, const OutputColumnBlock& block, const float*
     rows::add_scaled(out + row * y.stride(0), bias.data() + block.first, block.columns, 1.0f);
 }
 
-// Multiplies all blocks. If `shared`, each block is packed once for all threads. Otherwise each
-// task packs its block, so a block is packed once per range of rows.
+// Multiplies x by all weight blocks. If `shared`, each block is packed once for all threads;
+// otherwise each task packs its own copy, so a block is packed once per range of rows.
 void multiply_blocks(PackedInput& x, std::span<const OutputColumnBlock> blocks, bool shared) {
-  const auto block_floats = packed_floats(x.depth());
+  const auto block_floats = packed_block_floats(x.depth());
   const auto count = std::ssize(blocks);
   thread_local ScratchFloats shared_memory;
-  float* packed = shared ? shared_memory.floats(count * block_floats) : nullptr;
+  float* packed = shared ? shared_memory.reserve(count * block_floats) : nullptr;
   const auto shared_blocks = shared ? count : 0;
-  parallel_for(shared_blocks + x.tasks(), [&](std::int64_t i) {
+  parallel_for(shared_blocks + x.task_count(), [&](std::int64_t i) {
     if (i < shared_blocks)
       pack_weights(blocks[as_index(i)], x.depth(), packed + i * block_floats);
     else
-      x.pack(i - shared_blocks);
+      x.pack_rows(i - shared_blocks);
   });
   const auto task_rows = rows_per_task(x.rows(), count);
   const auto row_tasks = (x.rows() + task_rows - 1) / task_rows;
@@ -194,9 +194,9 @@ void multiply_blocks(PackedInput& x, std::span<const OutputColumnBlock> blocks, 
     const auto& block = blocks[as_index(i / row_tasks)];
     const auto first = i % row_tasks * task_rows;
     float* weights =
-        shared ? packed + i / row_tasks * block_floats : own_memory.floats(block_floats);
+        shared ? packed + i / row_tasks * block_floats : own_memory.reserve(block_floats);
     if (!shared) pack_weights(block, x.depth(), weights);
-    multiply(x, block, weights, first, std::min(task_rows, x.rows() - first));
+    multiply_packed(x, block, weights, first, std::min(task_rows, x.rows() - first));
   });
 }
 
@@ -219,7 +219,7 @@ void multiply_few_rows(ConstTensorView x, std::initializer_list<LinearOutput> pr
 }
 
 TensorView scratch_matrix(ScratchFloats& memory, std::int64_t rows, std::int64_t width) {
-  return {reinterpret_cast<std::byte*>(memory.floats(rows * width)), DType::f32, {rows, width}};
+  return {reinterpret_cast<std::byte*>(memory.reserve(rows * width)), DType::f32, {rows, width}};
 }
 
 // Calls body(i, slots[i]) for every i, in parallel.
@@ -231,7 +231,7 @@ void for_each_slot(std::span<const std::int64_t> slots, Body body) {
   });
 }
 
-// Calls body(expert, slots) in expert order, with at most kMostExpertRows slots at a time.
+// Calls body(expert, slots of that expert) in expert order, with at most kMostExpertRows slots.
 template <typename Body>
 void for_each_expert(const RowsByExpert& rows, Body body) {
   for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {
@@ -242,7 +242,7 @@ void for_each_expert(const RowsByExpert& rows, Body body) {
   }
 }
 
-// Maps NaN to infinity, which sorts first and makes the softmax NaN.
+// Maps a NaN router logit to infinity, so that the expert is selected and its NaN propagates.
 float replace_nan_by_infinity(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
@@ -271,7 +271,7 @@ void exclude_low_scored_groups(std::vector<float>& selection, const ExpertsConfi
 
 }  // namespace
 
-void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
+void weights_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
   if (matrix.is_mxfp4()) return mxfp4_to_float32(matrix, part, out);
   if (matrix.transposed()) {
     transposed_to_float32(matrix, part, out);
@@ -283,15 +283,15 @@ void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, fl
   if (matrix.scale != 1.0f) rows::scale(out, part.rows * part.depth, matrix.scale);
 }
 
-void linear(ConstTensorView x, const Linear& layer, TensorView y) {
-  linear(x, {{layer, y}});
+void apply_linear(ConstTensorView x, const Linear& layer, TensorView y) {
+  apply_linear(x, {{layer, y}});
 }
 
-void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
-  linear(x, Linear{weight, {}}, y);
+void apply_linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
+  apply_linear(x, Linear{weight, {}}, y);
 }
 
-void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) {
+void apply_linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) {
   for (const auto& [layer, y] : projections) {
     QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == layer.weight.in());
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == layer.weight.out() && y.stride(1) == 1);
@@ -302,7 +302,7 @@ void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections) 
   PackedInput packed(x);
   multiply_blocks(packed, blocks,
                   count < 8 * std::int64_t{thread_count()} &&
-                      count * packed_floats(x.dim(1)) <= kMostSharedWeights);
+                      count * packed_block_floats(x.dim(1)) <= kMostSharedWeights);
 }
 
 void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
@@ -358,10 +358,10 @@ RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts)
     const float* const first = indices.data<float>() + row * k;
     const float index = first[slot % k];
     if (!(index >= 0.0f && index < static_cast<float>(experts)) || index != std::floor(index))
-      bad_input("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
-                experts - 1);
+      reject("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
+             experts - 1);
     if (std::count(first, first + slot % k, index) > 0)
-      bad_input("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
+      reject("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
     chosen.push_back(static_cast<std::int64_t>(index));
     ++rows.begin[as_index(chosen.back()) + 1];
   }
@@ -396,9 +396,9 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
         rows::scale(taken.data<float>() + i * d_model, d_model, factors.data<float>()[slot]);
     });
     if (gated)
-      linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
+      apply_linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
     else
-      linear(taken, experts[expert].up, g);
+      apply_linear(taken, experts[expert].up, g);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       std::copy_n(g.data<float>() + i * d_mlp, d_mlp, gate.data<float>() + slot * d_mlp);
       if (gated) std::copy_n(u.data<float>() + i * d_mlp, d_mlp, up.data<float>() + slot * d_mlp);
@@ -422,7 +422,7 @@ void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       std::copy_n(gated.data<float>() + slot * d_mlp, d_mlp, taken.data<float>() + i * d_mlp);
     });
-    linear(taken, experts[expert].down, made);
+    apply_linear(taken, experts[expert].down, made);
     for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
       rows::add_scaled(y.data<float>() + slot / by_expert.per_token * d_model,
                        made.data<float>() + i * d_model, d_model,

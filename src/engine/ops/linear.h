@@ -20,17 +20,17 @@ namespace qkscope {
 
 // Linear layer: x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends
 // only on the same row of x; its bits do not depend on the numbers of rows and threads.
-void linear(ConstTensorView x, const Linear& layer, TensorView y);
-void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
+void apply_linear(ConstTensorView x, const Linear& layer, TensorView y);
+void apply_linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 
 // Applies several linear layers to one input, which is packed only once.
 struct LinearOutput {
   const Linear& layer;
   TensorView y;
 };
-void linear(ConstTensorView x, std::initializer_list<LinearOutput> projections);
+void apply_linear(ConstTensorView x, std::initializer_list<LinearOutput> projections);
 
-// Largest number of packed floats that all threads share (64 MiB).
+// Largest size of packed weights, in floats, that all threads share (64 MiB).
 inline constexpr std::int64_t kMostSharedWeights = std::int64_t{1} << 24;
 
 // Rows [first, first + rows) and columns [begin, begin + depth) of a matrix.
@@ -42,9 +42,9 @@ struct WeightSubmatrix {
 };
 
 // Converts part of the matrix to float32, with the scale applied; out is (rows, depth).
-void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
+void weights_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out);
 
-// Returns a view of the same memory, `offset` elements later, with another shape and other strides.
+// Returns a view with another shape and strides, whose data start `offset` elements after v's data.
 inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, const Shape& shape,
                                     const Shape& strides) {
   const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
@@ -59,7 +59,7 @@ inline constexpr std::int64_t kMostExpertRows = 1024;
 void choose_experts(ConstTensorView logits, const ExpertsConfig& config,
                     std::span<const float> bias, TensorView weights, TensorView indices);
 
-// Rows grouped by expert. Slot row * k + i represents the choice indices[row, i].
+// Rows of a batch grouped by chosen expert. Slot row * k + i stands for choice i of a row.
 struct RowsByExpert {
   std::int64_t per_token = 0;       // k
   std::vector<std::int64_t> begin;  // (experts + 1) offsets into slots
@@ -82,8 +82,8 @@ void project_experts_gate_up(ConstTensorView x, const RowsByExpert& by_expert,
                              std::span<const ExpertWeights> experts, ConstTensorView factors,
                              TensorView gate, TensorView up);
 
-// Down projection: y (rows, d_model) = sum over the selected experts e of weight * down_e gated.
-// gated: (rows, k, d_mlp); weights: (rows, k), or empty if all weights are 1.
+// Down projection: y (rows, d_model) = sum of weight[e] * (down[e] @ gated[e]) over selected
+// experts e. gated: (rows, k, d_mlp); weights: (rows, k), or empty if all weights are 1.
 void project_experts_down(ConstTensorView gated, const RowsByExpert& by_expert,
                           std::span<const ExpertWeights> experts, ConstTensorView weights,
                           TensorView y);

@@ -20,8 +20,8 @@ constexpr std::int64_t kConvolvedChannels = 512;  // per task
 constexpr std::int64_t kMostTaps = 16;
 
 // Convolution input at row `offset` of a sequence; negative offsets refer to earlier tokens.
-const float* convolution_input(const MixerInput& input, const Sequence& sequence,
-                               std::int64_t offset, ConstTensorView qkv, const float* zeros) {
+const float* convolution_input_row(const MixerInput& input, const Sequence& sequence,
+                                   std::int64_t offset, ConstTensorView qkv, const float* zeros) {
   const auto channels = input.config.channels();
   if (offset >= 0) return qkv.data<float>() + (sequence.begin + offset) * channels;
   if (sequence.past == 0 || input.past == nullptr) return zeros;
@@ -30,9 +30,9 @@ const float* convolution_input(const MixerInput& input, const Sequence& sequence
 }
 
 // Convolves q, k and v (rows, channels) in place, from the last row to the first. Copies the last
-// taps - 1 inputs of every sequence to the memory. The states of a short convolution (state_rows,
+// taps - 1 inputs of every sequence to states.memory. States of a short convolution (state_rows,
 // taps - 1, channels) are the inputs that the token after each state row needs.
-void convolve(const MixerInput& input, const MixerStates& states, TensorView qkv) {
+void convolve(const MixerInput& input, const MixerStateOutputs& states, TensorView qkv) {
   const auto channels = input.config.channels();
   const auto taps = input.config.taps;
   QKSCOPE_ASSERT(taps >= 2 && taps <= kMostTaps);
@@ -45,7 +45,7 @@ void convolve(const MixerInput& input, const MixerStates& states, TensorView qkv
     const auto begin = task % blocks * kConvolvedChannels;
     const auto count = std::min(kConvolvedChannels, channels - begin);
     const auto at = [&](std::int64_t offset) {
-      return convolution_input(input, sequence, offset, qkv, zeros.data()) + begin;
+      return convolution_input_row(input, sequence, offset, qkv, zeros.data()) + begin;
     };
     const auto copy_inputs = [&](std::int64_t end, float* to) {  // of the rows before `end`
       for (std::int64_t i = 0; i < taps - 1; ++i)
@@ -90,8 +90,8 @@ void normalize_keys_and_queries(const MixerConfig& config, TensorView qkv) {
   });
 }
 
-// Replaces a (rows, decays) by the log decay -exp(A_log) softplus(a + dt_bias), computed in
-// float64. Mamba 2 clamps the softplus and uses it as the rate, too.
+// Replaces `a` (rows, decays) by the log decay -exp(A_log) softplus(a + dt_bias), computed in
+// float64. Mamba 2 clamps the softplus, which is also its update rate.
 void compute_log_decays(const MixerInput& input, TensorView a, TensorView rates) {
   const auto& c = input.config;
   const auto& w = input.weights;
@@ -134,7 +134,7 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
   const auto& weights = input.weights.norm;
   const auto flat = output.reshaped(z.shape());
   const auto gate = c.kind == Mixer::kimi_delta ? Activation::sigmoid : Activation::silu;
-  if (c.gate_before_norm) gated_activation({gate}, z, flat, flat);
+  if (c.gate_before_norm) apply_gated_activation({gate}, z, flat, flat);
   const auto groups = c.kind == Mixer::mamba2 ? c.key_heads : c.value_heads;
   const auto n = c.value_width() / groups;
   const auto eps = static_cast<float>(c.norm_eps);
@@ -145,11 +145,12 @@ void gate_and_normalize(const MixerInput& input, ConstTensorView z, TensorView o
       rows::rms_norm({x, weights.data() + i % groups * n, at_once, n, eps}, x);
     }
   });
-  if (!c.gate_before_norm) gated_activation({gate}, z, flat, flat);
+  if (!c.gate_before_norm) apply_gated_activation({gate}, z, flat, flat);
 }
 
 // Runs a mixer with a linear recurrence: a gated delta net, Kimi Delta Attention or Mamba 2.
-void mix_by_recurrence(const MixerInput& input, const MixerStates& states, TensorView output) {
+void apply_recurrent_mixer(const MixerInput& input, const MixerStateOutputs& states,
+                           TensorView output) {
   const auto& c = input.config;
   const auto& w = input.weights;
   const auto rows = input.x.dim(0);
@@ -164,33 +165,34 @@ void mix_by_recurrence(const MixerInput& input, const MixerStates& states, Tenso
     return TensorView(qkv.view().bytes() + begin * std::int64_t{sizeof(float)}, DType::f32,
                       {rows, count}, {c.channels(), 1}, {});
   };
-  linear(input.x, {{w.q, columns(0, c.key_width())},
-                   {w.k, columns(c.key_width(), c.key_width())},
-                   {w.v, columns(2 * c.key_width(), c.value_width())},
-                   {in_ranks ? w.z_latent : w.z, in_ranks ? z_latent : z},
-                   {in_ranks ? w.a_latent : w.a, in_ranks ? a_latent : log_decays}});
-  if (in_ranks) linear(z_latent, w.z, z);
-  if (in_ranks) linear(a_latent, w.a, log_decays);
+  apply_linear(input.x, {{w.q, columns(0, c.key_width())},
+                         {w.k, columns(c.key_width(), c.key_width())},
+                         {w.v, columns(2 * c.key_width(), c.value_width())},
+                         {in_ranks ? w.z_latent : w.z, in_ranks ? z_latent : z},
+                         {in_ranks ? w.a_latent : w.a, in_ranks ? a_latent : log_decays}});
+  if (in_ranks) apply_linear(z_latent, w.z, z);
+  if (in_ranks) apply_linear(a_latent, w.a, log_decays);
   convolve(input, states, qkv);
   if (c.has_delta_rule()) {
-    linear(input.x, w.b, rates);
+    apply_linear(input.x, w.b, rates);
     normalize_keys_and_queries(c, qkv);
     apply_activation(Activation::sigmoid, {}, rates);
     if (c.rate_scale != 1.0) scale_tensor(rates, c.rate_scale);
   }
   compute_log_decays(input, log_decays, rates);
-  linear_recurrence({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past},
-                    states, output);
+  run_linear_recurrence({c, qkv, rates, log_decays, input.sequences, input.state_rows, input.past},
+                        states, output);
   if (!w.skip.empty()) add_skip_connection(input, qkv, output);
   gate_and_normalize(input, z, output);
 }
 
-void mix_by_convolution(const MixerInput& input, const MixerStates& states, TensorView output) {
+void apply_convolution_mixer(const MixerInput& input, const MixerStateOutputs& states,
+                             TensorView output) {
   const auto& w = input.weights;
   const auto flat = output.reshaped({input.x.dim(0), input.config.channels()});
   Tensor before(flat.shape());
   Tensor after(flat.shape());
-  linear(input.x, {{w.k, before}, {w.z, after}, {w.v, flat}});
+  apply_linear(input.x, {{w.k, before}, {w.z, after}, {w.v, flat}});
   multiply_elements(flat, before);
   convolve(input, states, flat);
   multiply_elements(flat, after);
@@ -202,12 +204,11 @@ constexpr std::int64_t kChunk = 64;  // tokens; chunks begin at multiples of it
 // left matrix, `right` the columns of the right one. Rows of c are `stride` apart.
 void multiply_matrices(const gemm::StridedVectors& left, const gemm::StridedVectors& right,
                        bool add, float* c, std::int64_t stride) {
-  thread_local ScratchFloats left_memory;
-  thread_local ScratchFloats right_memory;
+  thread_local ScratchFloats left_memory, right_memory;
   const auto tile = gemm::tile_shape();
-  float* const rows = left_memory.floats(gemm::round_up(left.count, tile.rows) * left.depth);
+  float* const rows = left_memory.reserve(gemm::round_up(left.count, tile.rows) * left.depth);
   float* const columns =
-      right_memory.floats(gemm::round_up(right.count, tile.columns) * right.depth);
+      right_memory.reserve(gemm::round_up(right.count, tile.columns) * right.depth);
   gemm::pack_left_operand(left, rows);
   gemm::pack_right_operand(right, columns);
   gemm::multiply({rows, columns, left.count, right.count, left.depth}, add, c, stride);
@@ -220,7 +221,7 @@ class HeadRecurrence {
   HeadRecurrence(const LinearRecurrenceInput& input, std::int64_t head, TensorView output)
       : input_(input), head_(head), output_(output.data<float>() + head * d_v_) {
     thread_local ScratchFloats memory;
-    state_ = memory.floats(recurrence_head_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
+    state_ = memory.reserve(head_state_floats(input.config) + kChunk * (d_k_ + 2 * kChunk));
     keys_ = state_ + d_k_ * d_v_;
     written_ = keys_ + kChunk * d_k_;
     log_decays_ = written_ + kChunk * d_v_;
@@ -229,9 +230,9 @@ class HeadRecurrence {
     q_k_ = k_k_ + kChunk * kChunk;
   }
 
-  void run(std::int64_t number, const MixerStates& states) {
+  void run_sequence(std::int64_t number, const MixerStateOutputs& states) {
     const auto& sequence = input_.sequences[as_index(number)];
-    const auto floats = recurrence_head_floats(input_.config);
+    const auto floats = head_state_floats(input_.config);
     const bool goes_on = sequence.past > 0 && input_.past != nullptr;
     if (goes_on)
       std::copy_n(input_.past->heads.data<float>() + (sequence.slot * heads_ + head_) * floats,
@@ -258,8 +259,8 @@ class HeadRecurrence {
   }
 
  private:
-  // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With cumulated
-  // log decays c, the rows of written values w solve
+  // Computes rows [old, total) of a chunk; row i is row origin + i of the batch. With the state S
+  // before the chunk, cumulated log decays c and rates b, the rows of written values w solve
   //   w_i = b_i (v_i - e^{c_i} Sᵀ k_i - sum over j < i of e^{c_i - c_j} (k_i·k_j) w_j),
   // or are w_i = b_i v_i in Mamba 2, and
   //   output_i = e^{c_i} Sᵀ q_i + sum over j <= i of e^{c_i - c_j} (q_i·k_j) w_j.
@@ -283,12 +284,12 @@ class HeadRecurrence {
     }
     multiply_matrices(q, state, false, output, heads_ * d_v_);
     multiply_matrices(q, all_k, false, q_k_ + old * kChunk, kChunk);
-    for (auto i = old; i < total; ++i) solve_row(origin + i, i, total);
+    for (auto i = old; i < total; ++i) solve_triangular_row(origin + i, i, total);
     multiply_matrices({q_k_ + old * kChunk, kChunk, count, total},
                       {written_, d_v_, d_v_, total, true}, true, output, heads_ * d_v_);
   }
 
-  void solve_row(std::int64_t row, std::int64_t i, std::int64_t total) {
+  void solve_triangular_row(std::int64_t row, std::int64_t i, std::int64_t total) {
     std::array<float, kChunk> exponents;
     for (std::int64_t j = 0; j <= i; ++j)
       exponents[as_index(j)] = static_cast<float>(decays_[as_index(i)] - decays_[as_index(j)]);
@@ -338,7 +339,7 @@ class HeadRecurrence {
   const float* k_ = q_ + config_.key_width();
   const float* v_ = input_.qkv.data<float>() + 2 * config_.key_width() + head_ * d_v_;
   float* output_;
-  float* state_;  // here begins the layout of MixerState::heads
+  float* state_;  // state_ to log_decays_: a head in MixerState::heads
   float* keys_;
   float* written_;
   float* log_decays_;
@@ -348,15 +349,15 @@ class HeadRecurrence {
   std::array<double, kChunk> decays_ = {};  // cumulated logarithms
 };
 
-std::int64_t column_blocks(const MixerConfig& c) {
+std::int64_t count_state_blocks(const MixerConfig& c) {
   return (c.d_value + rows::kStateColumns - 1) / rows::kStateColumns;
 }
 
 // Kimi Delta Attention, token by token: a task is (sequence, value head, block of columns).
 void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t task,
-                               const MixerStates& states, TensorView output) {
+                               const MixerStateOutputs& states, TensorView output) {
   const auto& c = input.config;
-  const auto blocks = column_blocks(c);
+  const auto blocks = count_state_blocks(c);
   const auto first = task % blocks * rows::kStateColumns;
   const auto head = task / blocks % c.value_heads;
   const auto tasks = c.value_heads * blocks;  // of a sequence
@@ -364,7 +365,7 @@ void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t 
   const auto count = std::min(rows::kStateColumns, c.d_value - first);
   const auto floats = c.d_key * rows::kStateColumns;
   thread_local ScratchFloats scratch;
-  float* const state = scratch.floats(floats + c.d_key);
+  float* const state = scratch.reserve(floats + c.d_key);
   float* const decays = state + floats;
   std::fill_n(state, floats, 0.0f);
   if (sequence.past > 0 && input.past != nullptr)
@@ -380,8 +381,8 @@ void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t 
     std::array<float, rows::kStateColumns> values = {};  // of v, then of the output
     std::copy_n(all + 2 * c.key_width() + head * c.d_value + first, count, values.data());
     const float rate = input.rates.data<float>()[token];
-    rows::delta_rule_step({q, q + c.key_width(), decays, values.data(), rate, c.d_key}, state,
-                          values.data());
+    rows::apply_delta_rule({q, q + c.key_width(), decays, values.data(), rate, c.d_key}, state,
+                           values.data());
     std::copy_n(values.data(), count, output.data<float>() + token * c.d_value + first);
     if (wanted == input.state_rows.end() || *wanted != row) continue;
     const auto place = (wanted++ - input.state_rows.begin()) * c.value_heads + head;
@@ -395,40 +396,39 @@ void run_delta_rule_on_columns(const LinearRecurrenceInput& input, std::int64_t 
 
 }  // namespace
 
-MixerState make_mixer_memory(const MixerConfig& config, std::int64_t sequences) {
+MixerState make_mixer_state(const MixerConfig& config, std::int64_t sequences) {
   return {Tensor({sequences, config.taps - 1, config.channels()}),
-          Tensor({sequences, config.value_heads, recurrence_head_floats(config)})};
+          Tensor({sequences, config.value_heads, head_state_floats(config)})};
 }
 
-std::int64_t mixer_memory_floats(const MixerConfig& config) {
-  return (config.taps - 1) * config.channels() +
-         config.value_heads * recurrence_head_floats(config);
+std::int64_t mixer_state_floats(const MixerConfig& config) {
+  return (config.taps - 1) * config.channels() + config.value_heads * head_state_floats(config);
 }
 
-void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output) {
+void apply_mixer(const MixerInput& input, const MixerStateOutputs& states, TensorView output) {
   if (input.config.kind == Mixer::short_convolution)
-    mix_by_convolution(input, states, output);
+    apply_convolution_mixer(input, states, output);
   else
-    mix_by_recurrence(input, states, output);
+    apply_recurrent_mixer(input, states, output);
 }
 
-std::int64_t recurrence_head_floats(const MixerConfig& c) {
+std::int64_t head_state_floats(const MixerConfig& c) {
   if (c.kind == Mixer::short_convolution) return 0;
-  if (c.kind == Mixer::kimi_delta) return column_blocks(c) * c.d_key * rows::kStateColumns;
+  if (c.kind == Mixer::kimi_delta) return count_state_blocks(c) * c.d_key * rows::kStateColumns;
   return c.d_key * c.d_value + kChunk * (c.d_key + c.d_value + 1);
 }
 
-void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& states,
-                       TensorView output) {
+void run_linear_recurrence(const LinearRecurrenceInput& input, const MixerStateOutputs& states,
+                           TensorView output) {
   const auto heads = input.config.value_heads;
   QKSCOPE_ASSERT(input.qkv.is_contiguous() && input.qkv.dim(1) == input.config.channels());
   QKSCOPE_ASSERT(output.is_contiguous() && output.dim(0) == input.qkv.dim(0));
   if (input.config.kind == Mixer::kimi_delta)
     return parallel_for(
-        std::ssize(input.sequences) * heads * column_blocks(input.config),
+        std::ssize(input.sequences) * heads * count_state_blocks(input.config),
         [&](std::int64_t task) { run_delta_rule_on_columns(input, task, states, output); });
   parallel_for(std::ssize(input.sequences) * heads, [&](std::int64_t task) {
-    HeadRecurrence(input, task % heads, output).run(task / heads, states);
+    HeadRecurrence(input, task % heads, output).run_sequence(task / heads, states);
   });
 }
 

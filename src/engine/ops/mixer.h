@@ -20,14 +20,14 @@ struct MixerState {
   Tensor inputs;  // (sequences, taps - 1, channels) last inputs of the convolution
   Tensor heads;   // (sequences, value_heads, floats of a head)
 };
-MixerState make_mixer_memory(const MixerConfig& config, std::int64_t sequences);
-std::int64_t mixer_memory_floats(const MixerConfig& config);     // of one sequence
-std::int64_t recurrence_head_floats(const MixerConfig& config);  // of one head and sequence
+MixerState make_mixer_state(const MixerConfig& config, std::int64_t sequences);
+std::int64_t mixer_state_floats(const MixerConfig& config);  // of one sequence
+std::int64_t head_state_floats(const MixerConfig& config);   // of one head and sequence
 
 // Optional results of a mixer in addition to its output; leave a field empty or null to skip it.
-struct MixerStates {
+struct MixerStateOutputs {
   TensorView rows = {};          // MixerConfig::state_shape(state_rows)
-  MixerState* memory = nullptr;  // of the sequences of the batch, in their order
+  MixerState* memory = nullptr;  // new memory of the sequences, in batch order
 };
 
 struct MixerInput {
@@ -36,11 +36,11 @@ struct MixerInput {
   ConstTensorView x;  // (rows, d_model)
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> state_rows = {};  // ascending rows after which states are wanted
-  const MixerState* past = nullptr;  // by slot, for sequences with past tokens; or null
+  const MixerState* past = nullptr;               // memory of past tokens, by cache slot; or null
 };
 
 // Computes output (rows, value_heads, d_value): the whole mixer except the output projection.
-void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView output);
+void apply_mixer(const MixerInput& input, const MixerStateOutputs& states, TensorView output);
 
 // Linear recurrence of a mixer: output (rows, value_heads, d_value) = Sᵀ q. It runs in chunks of 64
 // tokens: within a chunk, the values to write to the state are known (Mamba 2) or the solution of a
@@ -48,14 +48,14 @@ void apply_mixer(const MixerInput& input, const MixerStates& states, TensorView 
 // else is matrix products. Kimi Delta Attention, with a decay per channel, runs token by token.
 struct LinearRecurrenceInput {
   const MixerConfig& config;
-  ConstTensorView qkv;         // (rows, channels): q, k, v, scaled to unit length for delta rules
+  ConstTensorView qkv;         // (rows, channels): q, k, v; q and k normalised for delta rules
   ConstTensorView rates;       // (rows, value_heads)
   ConstTensorView log_decays;  // (rows, decays)
   std::span<const Sequence> sequences;
   std::span<const std::int64_t> state_rows = {};  // as in MixerInput
   const MixerState* past = nullptr;               // as in MixerInput
 };
-void linear_recurrence(const LinearRecurrenceInput& input, const MixerStates& states,
-                       TensorView output);
+void run_linear_recurrence(const LinearRecurrenceInput& input, const MixerStateOutputs& states,
+                           TensorView output);
 
 }  // namespace qkscope

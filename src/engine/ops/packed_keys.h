@@ -1,5 +1,6 @@
 // Keys and values packed as the left operands of the attention products, in blocks of keys. Scores
-// are k qᵀ and z is vᵀ p, so that the softmax uses whole vectors of queries and p needs no packing.
+// are k qᵀ and the output is vᵀ p: the softmax uses whole vectors of queries, and the attention
+// weights p need no packing.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace qkscope {
 
-// Key blocks start at multiples of this, so rows of equal prefixes have equal summation orders.
+// Key blocks start at multiples of this, so equal prefixes of sequences have bit-identical sums.
 inline constexpr std::int64_t kKeyBlock = 256;
 
 // Calls body(first position, number of keys) for every key block of a sequence.
@@ -39,10 +40,10 @@ class PackedKeyValues {
   PackedKeyValues(std::int64_t heads, std::int64_t d, std::int64_t d_value)
       : heads_(heads), d_(d), d_value_(d_value) {}
 
-  // add() appends a block to the sequence started by the last begin_sequence(). The blocks of a
-  // sequence are added in order, starting at position 0.
+  // add_block() appends a block to the sequence started by the last begin_sequence(). The blocks of
+  // a sequence are added in order, starting at position 0.
   void begin_sequence() { first_block_.push_back(blocks_.size()); }
-  void add(const KeyBlock& block) { blocks_.push_back(block); }
+  void add_block(const KeyBlock& block) { blocks_.push_back(block); }
 
   std::int64_t heads() const { return heads_; }
   std::span<const KeyBlock> blocks() const { return blocks_; }
@@ -56,12 +57,12 @@ class PackedKeyValues {
     return block.v + head * value_floats_per_head(block.packed);
   }
 
-  // Floats per head of the packed keys and values of a block with space for `packed` keys.
-  std::int64_t key_floats_per_head(std::int64_t packed) const {
-    return gemm::round_up(packed, gemm::tile_shape().rows) * d_;
+  // Number of floats in the keys (or values) of one head in a block of `key_capacity` keys.
+  std::int64_t key_floats_per_head(std::int64_t key_capacity) const {
+    return gemm::round_up(key_capacity, gemm::tile_shape().rows) * d_;
   }
-  std::int64_t value_floats_per_head(std::int64_t packed) const {
-    return gemm::round_up(d_value_, gemm::tile_shape().rows) * packed;
+  std::int64_t value_floats_per_head(std::int64_t key_capacity) const {
+    return gemm::round_up(d_value_, gemm::tile_shape().rows) * key_capacity;
   }
 
  private:
@@ -72,7 +73,7 @@ class PackedKeyValues {
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// Packs k (rows, heads, d) and v (rows, heads, d_value); valid until the thread packs again.
+// Packs k (rows, heads, d) and v (rows, heads, d_value) into buffers that the next call reuses.
 inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
                                        std::span<const Sequence> sequences) {
   const auto heads = k.dim(1);
@@ -88,14 +89,14 @@ inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
     });
   thread_local ScratchFloats k_memory;
   thread_local ScratchFloats v_memory;
-  float* k_next = k_memory.floats(k_floats);
-  float* v_next = v_memory.floats(v_floats);
+  float* k_next = k_memory.reserve(k_floats);
+  float* v_next = v_memory.reserve(v_floats);
   std::vector<std::int64_t> rows;  // row of k and v at which each block starts
   for (const auto& sequence : sequences) {
     packed.begin_sequence();
     for_each_key_block(sequence.length, [&](std::int64_t first, std::int64_t keys) {
       rows.push_back(sequence.begin + first);
-      packed.add({first, keys, keys, k_next, v_next});
+      packed.add_block({first, keys, keys, k_next, v_next});
       k_next += heads * packed.key_floats_per_head(keys);
       v_next += heads * packed.value_floats_per_head(keys);
     });
@@ -113,15 +114,15 @@ inline PackedKeyValues pack_key_values(ConstTensorView k, ConstTensorView v,
   return packed;
 }
 
-// KV cache of one layer in packed form. Each sequence uses the slot that its Sequence names.
-class LayerKeyValueStore {
+// KV cache of one layer in packed form. A sequence uses the cache slot Sequence::slot.
+class LayerKeyValueCache {
  public:
   struct KeysAndValues {
     Tensor k;
     Tensor v;
   };
 
-  LayerKeyValueStore(std::int64_t slots, std::int64_t heads, std::int64_t d, std::int64_t d_value)
+  LayerKeyValueCache(std::int64_t slots, std::int64_t heads, std::int64_t d, std::int64_t d_value)
       : heads_(heads), d_(d), d_value_(d_value), slots_(as_index(slots)) {}
 
   // Appends rows of k (rows, heads, d) and v (rows, heads, d_value) to their cached sequences.
@@ -140,7 +141,7 @@ class LayerKeyValueStore {
       parallel_for_ranges(sequence.length, kKeyBlock, [&](std::int64_t begin, std::int64_t end) {
         for (auto row = begin; row < end; ++row) {
           const auto position = sequence.past + row;
-          for_each_element(
+          copy_key_and_value(
               blocks[as_index(position / kKeyBlock)], position % kKeyBlock,
               [&](float& to, std::int64_t i) { to = from_k[row * heads_ * d_ + i]; },
               [&](float& to, std::int64_t i) { to = from_v[row * heads_ * d_value_ + i]; });
@@ -150,21 +151,21 @@ class LayerKeyValueStore {
   }
 
   // Returns packed views of the keys and values at all cached positions of the sequences.
-  PackedKeyValues packed(std::span<const Sequence> sequences) {
+  PackedKeyValues packed_view(std::span<const Sequence> sequences) {
     PackedKeyValues packed(heads_, d_, d_value_);
     for (const auto& sequence : sequences) {
       packed.begin_sequence();
       auto& blocks = slots_[as_index(sequence.slot)];
       for_each_key_block(sequence.end(), [&](std::int64_t first, std::int64_t keys) {
         auto& block = blocks[as_index(first / kKeyBlock)];
-        packed.add({first, keys, kKeyBlock, block.k.data<float>(), block.v.data<float>()});
+        packed.add_block({first, keys, kKeyBlock, block.k.data<float>(), block.v.data<float>()});
       });
     }
     return packed;
   }
 
   // Returns unpacked keys (positions of all sequences, heads, d) and values (…, d_value).
-  KeysAndValues rows(std::span<const Sequence> sequences) const {
+  KeysAndValues unpack(std::span<const Sequence> sequences) const {
     std::int64_t count = 0;
     for (const auto& sequence : sequences) count += sequence.end();
     KeysAndValues rows{Tensor({count, heads_, d_}), Tensor({count, heads_, d_value_})};
@@ -173,7 +174,7 @@ class LayerKeyValueStore {
     for (const auto& sequence : sequences) {
       const auto& blocks = slots_[as_index(sequence.slot)];
       for (std::int64_t p = 0; p < sequence.end(); ++p, k += heads_ * d_, v += heads_ * d_value_)
-        for_each_element(
+        copy_key_and_value(
             blocks[as_index(p / kKeyBlock)], p % kKeyBlock,
             [&](float from, std::int64_t i) { k[i] = from; },
             [&](float from, std::int64_t i) { v[i] = from; });
@@ -188,12 +189,11 @@ class LayerKeyValueStore {
     return tensor;
   }
 
-  // Calls copy_k(packed k, i) for each of the heads * d elements i of a key in a block, and
-  // copy_v(packed v, i) for each of the heads * d_value elements of its value. Element i of a key
-  // is at row key % panel of a (d, panel) panel of k, and element i of a value at row i % panel of
-  // a (keys, panel) panel of v, as gemm.h packs left sides.
-  template <typename AnyBlock, typename CopyKey, typename CopyValue>
-  void for_each_element(AnyBlock& block, std::int64_t key, CopyKey copy_k, CopyValue copy_v) const {
+  // Calls copy_k(packed k, i) for the heads * d elements i of a key, and copy_v(packed v, i) for
+  // the heads * d_value elements of its value. In the panels of left operands (gemm.h), a key is a
+  // column of k (d, panel), and its value a row of each panel of v (keys, panel).
+  template <typename Block, typename CopyKey, typename CopyValue>
+  void copy_key_and_value(Block& block, std::int64_t key, CopyKey copy_k, CopyValue copy_v) const {
     const PackedKeyValues sizes(heads_, d_, d_value_);
     const auto panel = gemm::tile_shape().rows;
     auto* const k_values = block.k.template data<float>();

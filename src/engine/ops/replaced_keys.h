@@ -1,5 +1,5 @@
 // Keys of one head and document as a quantised or pruned KV cache would store them, to measure the
-// KL divergence: `count` keys of `depth` components.
+// KL divergence of attention. Inputs are `count` keys of `depth` components.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace qkscope {
 inline constexpr float kLargestFp8 = 448.0f;
 
 // Rounds to FP8 E4M3, ties to even: 3 mantissa bits down to 2^-6, steps of 2^-9 below.
-inline float round_to_fp8(float value) {
+inline float round_to_e4m3(float value) {
   const float magnitude = std::min(std::fabs(value), kLargestFp8);
   if (magnitude == 0.0f) return 0.0f;
   const int exponent = std::max(std::ilogb(magnitude), -6);
@@ -26,8 +26,8 @@ inline float round_to_fp8(float value) {
   return std::copysign(rounded, value);
 }
 
-// Quantises and dequantises values that share one scale: absmax / 448 for FP8, the range from
-// minimum to maximum in 255 or 15 steps for int8 and int4.
+// Quantises and dequantises values that share one scale: absmax / 448 for FP8, (max - min) / 255
+// for int8, (max - min) / 15 for int4.
 inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Scheme scheme) {
   float low = *shared.front();
   float high = low;
@@ -38,7 +38,7 @@ inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Sch
   if (scheme == KeyReplacement::Scheme::fp8) {
     const float scale = std::max(-low, high) / kLargestFp8;
     if (scale == 0.0f) return;
-    for (auto* value : shared) *value = round_to_fp8(*value / scale) * scale;
+    for (auto* value : shared) *value = round_to_e4m3(*value / scale) * scale;
     return;
   }
   const float steps = scheme == KeyReplacement::Scheme::int8 ? 255.0f : 15.0f;
@@ -47,11 +47,11 @@ inline void fake_quantize(const std::vector<float*>& shared, KeyReplacement::Sch
   for (auto* value : shared) *value = std::nearbyint((*value - low) / scale) * scale + low;
 }
 
-// Shape (rows). Mask: 1 for the given fraction of keys with the smallest product with `filter`
-// (dim), whose negative is the Q-filter score of kvpress, or with the smallest L2 norm if `filter`
-// is null. Ties go to the lower index.
-inline std::vector<float> mask_of_smallest_keys(const gemm::StridedVectors& keys,
-                                                const float* filter, double share) {
+// Returns a mask (keys), 1 for the given fraction of keys that have the smallest dot product with
+// `filter` (dim) or, if `filter` is null, the smallest L2 norm. Ties go to the lower index. The
+// negative dot product is the Q-filter score of kvpress.
+inline std::vector<float> kept_key_mask(const gemm::StridedVectors& keys, const float* filter,
+                                        double share) {
   std::vector<double> value(as_index(keys.count));
   for (std::int64_t j = 0; j < keys.count; ++j) {
     const float* key = keys.values + j * keys.stride;
@@ -62,10 +62,10 @@ inline std::vector<float> mask_of_smallest_keys(const gemm::StridedVectors& keys
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](std::int64_t key) { return value[as_index(key)]; });
   const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.count)));
-  std::vector<float> chosen(as_index(keys.count));
+  std::vector<float> mask(as_index(keys.count));
   for (std::int64_t i = 0; i < std::min(count, keys.count); ++i)
-    chosen[as_index(order[as_index(i)])] = 1;
-  return chosen;
+    mask[as_index(order[as_index(i)])] = 1;
+  return mask;
 }
 
 // Returns the keys quantised and dequantised, shape (rows, dim). Keys with Scale::exported are
@@ -80,7 +80,7 @@ inline std::vector<float> fake_quantize_keys(const gemm::StridedVectors& keys,
                     keys.values + j * keys.stride + keys.depth);
   const auto scale = replacement.scale;
   if (scale == Scale::exported) {
-    for (float& value : replaced) value = round_to_fp8(value / exported) * exported;
+    for (float& value : replaced) value = round_to_e4m3(value / exported) * exported;
     return replaced;
   }
   // Numbers of keys and of channels that share a scale.

@@ -27,7 +27,7 @@ namespace qkscope::rows::HWY_NAMESPACE {
 
 using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-constexpr Floats kTag;
+constexpr FloatTag kTag;
 
 void scale_kernel(float* x, std::int64_t count, float factor) {
   const auto factors = hn::Set(kTag, factor);
@@ -57,14 +57,14 @@ void multiply_by_exp_kernel(float* x, const float* exponents, std::int64_t count
 }
 
 HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
-  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum) HWY_ATTR {
+  return sum_terms(count, [&](std::int64_t i, auto extent, FloatVector sum) HWY_ATTR {
     return hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
   });
 }
 
-// The first loop over the rows of the state reads Sᵀ k and Sᵀ q, both of the decayed state, with
-// one accumulator per column; the second loop writes. The output is Sᵀ q + (q·k) w.
-void delta_rule_step_kernel(const DeltaRuleToken& token, float* state, float* output) {
+// The first loop over the rows of the state S computes Sᵀ k and Sᵀ q of the decayed state, with one
+// accumulator per column; the second updates S. Output: Sᵀ q + (q·k) w, where w = rate (v - Sᵀ k).
+void apply_delta_rule_kernel(const DeltaRuleToken& token, float* state, float* output) {
   constexpr std::int64_t kVectors = kFloats == 4 ? 8 : 4;  // as many as registers hold
   static_assert(kStateColumns % (kVectors * kFloats) == 0);
   const auto q_k = hn::Set(kTag, dot(token.q, token.k, token.n));
@@ -112,7 +112,7 @@ void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
   for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
     store(exp_approx(kTag, hn::Sub(load(scores + i, extent), highest)), pattern + i, extent);
   });
-  scale_kernel(pattern, count, 1.0f / row_sum(pattern, count));
+  scale_kernel(pattern, count, 1.0f / sum_over_row(pattern, count));
 }
 
 void rms_norm_kernel(const NormInput& input, float* y) {
@@ -134,7 +134,7 @@ void layer_norm_kernel(const NormInput& input, const float* bias, float* y) {
   for (std::int64_t row = 0; row < input.rows; ++row) {
     const float* x = input.x + row * input.n;
     float* out = y + row * input.n;
-    const auto mean = hn::Set(kTag, row_sum(x, input.n) / static_cast<float>(input.n));
+    const auto mean = hn::Set(kTag, sum_over_row(x, input.n) / static_cast<float>(input.n));
     for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
       store(hn::Sub(load(x + i, extent), mean), out + i, extent);
     });
@@ -193,7 +193,7 @@ HWY_INLINE FloatVector relu2(FloatVector x) {
 
 // exp(x) - 1 for x <= 0 in float64; cancellation leaves 9 digits at x = -1e-6.
 HWY_INLINE DoubleVector expm1_of_negative(DoubleVector x) {
-  const Doubles d;
+  const DoubleTag d;
   const auto hundred = hn::Set(d, 100.0);
   const auto size = hn::Neg(x);
   const auto within = hn::IfThenElse(hn::Gt(size, hundred), hundred, size);  // NaN stays NaN
@@ -216,7 +216,7 @@ HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
 
 // Calls apply(f), where f is the SIMD implementation of the given activation function.
 template <typename Apply>
-HWY_INLINE void with_activation(Activation activation, const XieluWeights& weights, Apply apply) {
+HWY_INLINE void select_activation(Activation activation, const XieluWeights& weights, Apply apply) {
   switch (activation) {
     case Activation::silu:
       return apply([](FloatVector x) HWY_ATTR { return silu(x); });
@@ -259,16 +259,16 @@ void apply_gate_kernel(const GateFunction& function, const float* gate, const fl
   QKSCOPE_ASSERT(activation != Activation::xielu);
   if (activation == Activation::clamped_swiglu)
     return apply_clamped_gate(swiglu, gate, up, count, out);
-  with_activation(activation, {}, [&](auto apply) HWY_ATTR {
+  select_activation(activation, {}, [&](auto apply) HWY_ATTR {
     for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
       store(hn::Mul(apply(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
     });
   });
 }
 
-void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
-                     std::int64_t count) {
-  with_activation(activation, weights, [&](auto function) HWY_ATTR {
+void apply_activation_kernel(Activation activation, const XieluWeights& weights, float* x,
+                             std::int64_t count) {
+  select_activation(activation, weights, [&](auto function) HWY_ATTR {
     for_each_vector(count, [&](std::int64_t i, auto extent)
                                HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
   });
@@ -304,19 +304,17 @@ void compute_rotary_cos_sin_kernel(float position, const float* inverse, std::in
   });
 }
 
-struct Pair {
-  FloatVector first;
-  FloatVector second;
+struct VectorPair {
+  FloatVector first, second;
 };
 
-HWY_INLINE Pair rotate_pairs(Pair pair, FloatVector cos, FloatVector sin) {
+HWY_INLINE VectorPair rotate_pairs(VectorPair pair, FloatVector cos, FloatVector sin) {
   return {hn::NegMulAdd(pair.second, sin, hn::Mul(pair.first, cos)),
           hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
 }
 
 HWY_INLINE void rotate_interleaved(float* x, FloatVector cos, FloatVector sin) {
-  FloatVector first;
-  FloatVector second;
+  FloatVector first, second;
   hn::LoadInterleaved2(kTag, x, first, second);
   const auto pair = rotate_pairs({first, second}, cos, sin);
   hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
@@ -333,13 +331,12 @@ void rotate_kernel(float* x, const float* cos, const float* sin, std::int64_t ha
     });
   std::int64_t i = 0;
   for (; i + kFloats <= half; i += kFloats)
-    rotate_interleaved(x + 2 * i, load(cos + i, FullLanes()), load(sin + i, FullLanes()));
+    rotate_interleaved(x + 2 * i, load(cos + i, AllLanes()), load(sin + i, AllLanes()));
   if (i == half) return;
   float pairs[2 * kFloats] = {};
   const auto bytes = static_cast<std::size_t>(half - i) * 2 * sizeof(float);
   std::memcpy(pairs, x + 2 * i, bytes);
-  rotate_interleaved(pairs, load(cos + i, PartialLanes{half - i}),
-                     load(sin + i, PartialLanes{half - i}));
+  rotate_interleaved(pairs, load(cos + i, LaneCount{half - i}), load(sin + i, LaneCount{half - i}));
   std::memcpy(x + 2 * i, pairs, bytes);
 }
 
@@ -358,7 +355,7 @@ QKSCOPE_EXPORT_KERNEL(void, add_scaled,
                       (x, y, count, factor));
 QKSCOPE_EXPORT_KERNEL(void, multiply_by_exp, (float* x, const float* exponents, std::int64_t count),
                       (x, exponents, count));
-QKSCOPE_EXPORT_KERNEL(void, delta_rule_step,
+QKSCOPE_EXPORT_KERNEL(void, apply_delta_rule,
                       (const DeltaRuleToken& token, float* state, float* output),
                       (token, state, output));
 QKSCOPE_EXPORT_KERNEL(void, convolve, (const ConvolutionInput& input, std::int64_t count, float* y),
@@ -374,7 +371,7 @@ QKSCOPE_EXPORT_KERNEL(void, apply_gate,
                       (const GateFunction& function, const float* gates, const float* up,
                        std::int64_t count, float* out),
                       (function, gates, up, count, out));
-QKSCOPE_EXPORT_KERNEL(void, activate,
+QKSCOPE_EXPORT_KERNEL(void, apply_activation,
                       (Activation activation, const XieluWeights& xielu, float* x,
                        std::int64_t count),
                       (activation, xielu, x, count));

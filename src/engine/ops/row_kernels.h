@@ -15,8 +15,7 @@ void add_scaled(float* x, const float* y, std::int64_t count, float factor);
 
 void multiply_by_exp(float* x, const float* exponents, std::int64_t count);  // x *= exp(exponents)
 
-// One token of the gated delta rule in kStateColumns columns of a state S (n, kStateColumns), whose
-// row i decays by decays[i]:
+// Applies the gated delta rule for one token to S (n, kStateColumns), a block of state columns:
 //   S = diag(decays) S, w = rate (v - Sᵀ k), S += k wᵀ, output = Sᵀ q.
 inline constexpr std::int64_t kStateColumns = 64;
 struct DeltaRuleToken {
@@ -27,9 +26,9 @@ struct DeltaRuleToken {
   float rate;
   std::int64_t n;
 };
-void delta_rule_step(const DeltaRuleToken& token, float* state, float* output);
+void apply_delta_rule(const DeltaRuleToken& token, float* state, float* output);
 
-// Causal convolution: y[i] = bias[i] + sum over t of weight[t][i] x[t][i], or SiLU of that.
+// Causal convolution: y[i] = bias[i] + sum over t of weight[t][i] x[t][i], or SiLU of that sum.
 struct ConvolutionInput {
   const float* const* x;  // (taps) rows
   const float* weight;    // (taps, ...), rows `stride` apart
@@ -72,7 +71,7 @@ void rms_norm(const NormInput& input, float* y);
 // LayerNorm of rows: y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias (or null).
 void layer_norm(const NormInput& input, const float* bias, float* y);
 
-// Gated activation: out = activation(gate) * up, for all except xIELU; clamped SwiGLU is
+// Gated activation: out = activation(gate) * up. xIELU is not supported. Clamped SwiGLU is
 // (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit).
 struct GateFunction {
   Activation activation;
@@ -81,14 +80,14 @@ struct GateFunction {
 void apply_gate(const GateFunction& function, const float* gate, const float* up,
                 std::int64_t count, float* out);
 
-// x = activation(x)
-void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count);
+// x = function(x)
+void apply_activation(Activation function, const XieluWeights& xielu, float* x, std::int64_t count);
 
 void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit), limit)
 
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 
-// RoPE: cos and sin of position * inverse[i], the angle rounded to float32, each times `factor`.
+// RoPE: factor * cos(angle) and factor * sin(angle), angle = position * inverse[i] in float32.
 void compute_rotary_cos_sin(float position, const float* inverse, std::int64_t count, float factor,
                             float* cos, float* sin);
 

@@ -21,35 +21,35 @@ namespace qkscope::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::ScalableTag<float>;
-using FloatVector = hn::Vec<Floats>;
-inline constexpr std::int64_t kFloats = hn::MaxLanes(Floats());
+using FloatTag = hn::ScalableTag<float>;
+using FloatVector = hn::Vec<FloatTag>;
+inline constexpr std::int64_t kFloats = hn::MaxLanes(FloatTag());
 
 // Extent of a load or store: a full vector, or the first `count` lanes at the end of a row.
-struct FullLanes {};
-struct PartialLanes {
+struct AllLanes {};
+struct LaneCount {
   std::int64_t count;
 };
 
-HWY_INLINE FloatVector load(const float* from, FullLanes, float /*fill*/ = 0.0f) {
-  return hn::LoadU(Floats(), from);
+HWY_INLINE FloatVector load(const float* from, AllLanes, float /*fill*/ = 0.0f) {
+  return hn::LoadU(FloatTag(), from);
 }
 
 // Loads the first part.count lanes; the other lanes become `fill`.
-HWY_INLINE FloatVector load(const float* from, PartialLanes part, float fill = 0.0f) {
+HWY_INLINE FloatVector load(const float* from, LaneCount part, float fill = 0.0f) {
   HWY_ALIGN float lanes[kFloats];
-  hn::Store(hn::Set(Floats(), fill), Floats(), lanes);
+  hn::Store(hn::Set(FloatTag(), fill), FloatTag(), lanes);
   std::memcpy(lanes, from, static_cast<std::size_t>(part.count) * sizeof(float));
-  return hn::Load(Floats(), lanes);
+  return hn::Load(FloatTag(), lanes);
 }
 
 template <typename V, typename T>
-HWY_INLINE void store(V values, T* to, FullLanes) {
+HWY_INLINE void store(V values, T* to, AllLanes) {
   hn::StoreU(values, hn::ScalableTag<T>(), to);
 }
 
 template <typename V, typename T>
-HWY_INLINE void store(V values, T* to, PartialLanes part) {
+HWY_INLINE void store(V values, T* to, LaneCount part) {
   HWY_ALIGN T lanes[kFloats];
   hn::Store(values, hn::ScalableTag<T>(), lanes);
   std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(T));
@@ -59,8 +59,8 @@ HWY_INLINE void store(V values, T* to, PartialLanes part) {
 template <typename Body>
 HWY_INLINE void for_each_vector(std::int64_t count, Body body) {
   std::int64_t i = 0;
-  for (; i + kFloats <= count; i += kFloats) body(i, FullLanes());
-  if (i < count) body(i, PartialLanes{count - i});
+  for (; i + kFloats <= count; i += kFloats) body(i, AllLanes());
+  if (i < count) body(i, LaneCount{count - i});
 }
 
 // Reductions use 16 interleaved lanes on every target: lane l handles elements l, l + 16, ...
@@ -83,7 +83,7 @@ HWY_INLINE float sum_of_lanes(D d, hn::Vec<D> sums) {
 class LaneSums {
  public:
   HWY_INLINE LaneSums() {
-    for (auto& sum : sums_) sum = hn::Zero(Floats());
+    for (auto& sum : sums_) sum = hn::Zero(FloatTag());
   }
   HWY_INLINE FloatVector& operator[](std::int64_t vector) { return sums_[vector]; }
   HWY_INLINE float total() {
@@ -91,43 +91,43 @@ class LaneSums {
     for (std::int64_t width = kSumVectors / 2; width > 0; width /= 2)
 #pragma GCC unroll 4
       for (std::int64_t v = 0; v < width; ++v) sums_[v] = hn::Add(sums_[v], sums_[v + width]);
-    return sum_of_lanes(Floats(), sums_[0]);
+    return sum_of_lanes(FloatTag(), sums_[0]);
   }
 
  private:
   FloatVector sums_[kSumVectors];
 };
 
-// Calls body(i, extent, v) for each vector of a row, where v is the accumulator of LaneSums to use.
+// Calls body(i, extent, v) for each vector of a row; v is the index of its accumulator in LaneSums.
 template <typename Body>
-HWY_INLINE void for_each_summed_vector(std::int64_t count, Body body) {
+HWY_INLINE void for_each_reduction_step(std::int64_t count, Body body) {
   std::int64_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes)
 #pragma GCC unroll 4
-    for (std::int64_t v = 0; v < kSumVectors; ++v) body(i + v * kFloats, FullLanes(), v);
+    for (std::int64_t v = 0; v < kSumVectors; ++v) body(i + v * kFloats, AllLanes(), v);
   if (i == count) return;
 #pragma GCC unroll 4
   for (std::int64_t v = 0; v < kSumVectors; ++v, i += kFloats) {
     if (i + kFloats <= count)
-      body(i, FullLanes(), v);
+      body(i, AllLanes(), v);
     else if (i < count)
-      body(i, PartialLanes{count - i}, v);
+      body(i, LaneCount{count - i}, v);
   }
 }
 
 // Returns the sum over a row: term(i, extent, sum) adds the elements at i to a vector of sums and
 // must add 0 in lanes beyond the end of the row.
 template <typename Term>
-HWY_INLINE float lane_sum(std::int64_t count, Term term) {
+HWY_INLINE float sum_terms(std::int64_t count, Term term) {
   LaneSums sums;
-  for_each_summed_vector(count, [&](std::int64_t i, auto extent, std::int64_t v)
-                                    HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
+  for_each_reduction_step(count, [&](std::int64_t i, auto extent, std::int64_t v)
+                                     HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
   return sums.total();
 }
 
-HWY_INLINE float row_sum(const float* x, std::int64_t count) {
-  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
-                             HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
+HWY_INLINE float sum_over_row(const float* x, std::int64_t count) {
+  return sum_terms(count, [&](std::int64_t i, auto extent, FloatVector sum)
+                              HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
 }
 
 // Transposes a 4 x 4 block: out[k][i] = rows[i][k]. D has four lanes.
@@ -171,18 +171,18 @@ class BroadcastScalars {
 #endif
 };
 
-// Returns the maximum of `start` and the values of a row. Max instructions of CPUs differ for NaN.
+// Returns the maximum of `start` and a row. Compares, because max instructions differ for NaN.
 HWY_INLINE float max_over_row(const float* row, std::int64_t count, float start) {
   FloatVector largest[kSumVectors];
-  for (auto& vector : largest) vector = hn::Set(Floats(), start);
-  for_each_summed_vector(count, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
+  for (auto& vector : largest) vector = hn::Set(FloatTag(), start);
+  for_each_reduction_step(count, [&](std::int64_t i, auto extent, std::int64_t v) HWY_ATTR {
     const auto values = load(row + i, extent, start);
     largest[v] = hn::IfThenElse(hn::Lt(largest[v], values), values, largest[v]);
   });
   float result = start;
   HWY_ALIGN float lanes[kFloats];
   for (const auto& vector : largest) {
-    hn::Store(vector, Floats(), lanes);
+    hn::Store(vector, FloatTag(), lanes);
     for (const float lane : lanes) result = result < lane ? lane : result;
   }
   return result;
@@ -190,11 +190,11 @@ HWY_INLINE float max_over_row(const float* row, std::int64_t count, float start)
 
 inline constexpr float kLowestExponent = -87.5f;  // exp_approx is 0 below
 
-// Computes exp(x); `within` is x clamped to the exponent range of float32.
+// Computes exp(x); `clamped_x` is x clamped to the exponent range of float32.
 template <typename D, typename V = hn::Vec<D>>
-HWY_INLINE V exp_from_clamped(D d, V x, V within) {
+HWY_INLINE V exp_with_clamped_argument(D d, V x, V clamped_x) {
   const auto round = hn::Set(d, 0x1.8p23f);  // adding 1.5 * 2^23 rounds to an integer
-  const auto shifted = hn::MulAdd(within, hn::Set(d, 1.44269504088896341f), round);
+  const auto shifted = hn::MulAdd(clamped_x, hn::Set(d, 1.44269504088896341f), round);
   const auto whole = hn::Sub(shifted, round);
   auto r = hn::NegMulAdd(whole, hn::Set(d, 0.693359375f), x);  // ln 2 in two parts
   r = hn::NegMulAdd(whole, hn::Set(d, -2.12194440e-4f), r);
@@ -205,7 +205,7 @@ HWY_INLINE V exp_from_clamped(D d, V x, V within) {
   p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(hn::Mul(p, r), r, r), hn::Set(d, 1.0f));
-  // The low bits of `shifted` hold the integer, which becomes the exponent field of 2^whole.
+  // The low bits of `shifted` hold `whole` as an integer, which becomes the exponent of 2^whole.
   const hn::RebindToUnsigned<D> bits;
   const auto power =
       hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::BitCast(bits, shifted), hn::Set(bits, 127u))));
@@ -219,49 +219,50 @@ HWY_INLINE V exp_approx(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);
   const auto highest = hn::Set(d, 88.0f);
   const auto above = hn::IfThenElse(hn::Gt(x, lowest), x, lowest);
-  return exp_from_clamped(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
+  return exp_with_clamped_argument(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
 }
 
 // exp(x) for x <= 0 or NaN; bit-identical to exp_approx with fewer instructions.
 template <typename D, typename V = hn::Vec<D>>
-HWY_INLINE V exp_of_negative(D d, V x) {
+HWY_INLINE V exp_of_non_positive(D d, V x) {
   const auto lowest = hn::Set(d, kLowestExponent);
-  return exp_from_clamped(d, x, hn::IfThenElse(hn::Gt(x, lowest), x, lowest));
+  return exp_with_clamped_argument(d, x, hn::IfThenElse(hn::Gt(x, lowest), x, lowest));
 }
 
 // The functions below compute in float64 and round once: at most 0.51 ULP of float32.
 
-using HalfFloats = hn::Half<Floats>;
-using Doubles = hn::Rebind<double, HalfFloats>;
-using DoubleVector = hn::Vec<Doubles>;
+using HalfVectorTag = hn::Half<FloatTag>;
+using DoubleTag = hn::Rebind<double, HalfVectorTag>;
+using DoubleVector = hn::Vec<DoubleTag>;
 
 HWY_INLINE DoubleVector widen_lower_half(FloatVector x) {
-  return hn::PromoteTo(Doubles(), hn::LowerHalf(HalfFloats(), x));
+  return hn::PromoteTo(DoubleTag(), hn::LowerHalf(HalfVectorTag(), x));
 }
 
 HWY_INLINE DoubleVector widen_upper_half(FloatVector x) {
-  return hn::PromoteTo(Doubles(), hn::UpperHalf(HalfFloats(), x));
+  return hn::PromoteTo(DoubleTag(), hn::UpperHalf(HalfVectorTag(), x));
 }
 
 HWY_INLINE FloatVector round_to_floats(DoubleVector lower, DoubleVector upper) {
-  return hn::Combine(Floats(), hn::DemoteTo(HalfFloats(), upper),
-                     hn::DemoteTo(HalfFloats(), lower));
+  return hn::Combine(FloatTag(), hn::DemoteTo(HalfVectorTag(), upper),
+                     hn::DemoteTo(HalfVectorTag(), lower));
 }
 
 // Horner evaluation; coefficients from the highest power down.
 template <std::size_t n>
 HWY_INLINE DoubleVector evaluate_polynomial(const std::array<double, n>& coefficients,
                                             DoubleVector x) {
-  auto sum = hn::Set(Doubles(), coefficients[0]);
+  auto sum = hn::Set(DoubleTag(), coefficients[0]);
 #pragma GCC unroll 32
-  for (std::size_t i = 1; i < n; ++i) sum = hn::MulAdd(sum, x, hn::Set(Doubles(), coefficients[i]));
+  for (std::size_t i = 1; i < n; ++i)
+    sum = hn::MulAdd(sum, x, hn::Set(DoubleTag(), coefficients[i]));
   return sum;
 }
 
-// Returns 1 / n! for n = highest, highest - step, ..., lowest: exp for step 1; with alternating
-// signs cos and sin for step 2. Factorials up to 17! are exact in float64.
+// Returns 1 / n! for n = highest, highest - step, ..., lowest: the coefficients of exp for step 1,
+// or, with alternating signs, of cos and sin for step 2. Factorials up to 17! are exact in float64.
 template <int highest, int lowest, int step>
-constexpr auto taylor_coefficients() {
+constexpr auto inverse_factorial_coefficients() {
   std::array<double, (highest - lowest) / step + 1> coefficients{};
   for (int n = highest; n >= lowest; n -= step) {
     double factorial = 1.0;
@@ -283,7 +284,7 @@ HWY_INLINE DoubleVector erf(DoubleVector x) {
       -4.57657877419112707e-02, 5.98889035642353046e-02,  -7.47278125689154193e-02,
       9.02088371441915199e-02,  -1.07710444144199571e-01, 1.31675121664643208e-01,
       -1.76576233293287477e-01, 3.53530995619542099e-01};
-  const Doubles d;
+  const DoubleTag d;
   const auto four = hn::Set(d, 4.0);
   const auto size = hn::Abs(x);
   const auto within = hn::IfThenElse(hn::Gt(size, four), four, size);  // NaN stays NaN
@@ -293,14 +294,14 @@ HWY_INLINE DoubleVector erf(DoubleVector x) {
 
 // exp(x) for x in [0, 700] by its Taylor series after range reduction.
 HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
-  static constexpr auto kCoefficients = taylor_coefficients<12, 0, 1>();
-  const Doubles d;
+  static constexpr auto kCoefficients = inverse_factorial_coefficients<12, 0, 1>();
+  const DoubleTag d;
   const auto round = hn::Set(d, 0x1.8p52);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.71547652b82fep0), round);
   const auto whole = hn::Sub(shifted, round);
   auto r = hn::NegMulAdd(whole, hn::Set(d, 0x1.62e42fefa39efp-1), x);
   r = hn::NegMulAdd(whole, hn::Set(d, 0x1.abc9e3b39803fp-56), r);
-  const hn::RebindToUnsigned<Doubles> bits;
+  const hn::RebindToUnsigned<DoubleTag> bits;
   const auto power = hn::BitCast(d, hn::ShiftLeft<52>(hn::Add(hn::BitCast(bits, shifted),
                                                               hn::Set(bits, std::uint64_t{1023}))));
   return hn::Mul(evaluate_polynomial(kCoefficients, r), power);
@@ -308,7 +309,7 @@ HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
 
 // tanh(x) = 1 - 2 / (exp(2x) + 1); x - x³ / 3 near 0, where the first form cancels.
 HWY_INLINE DoubleVector tanh(DoubleVector x) {
-  const Doubles d;
+  const DoubleTag d;
   const auto ten = hn::Set(d, 10.0);  // tanh is 1 in float32 from 9.1 on
   const auto size = hn::Abs(x);
   const auto within = hn::IfThenElse(hn::Gt(size, ten), ten, size);  // NaN stays NaN
@@ -327,10 +328,10 @@ struct CosSin {
 
 // cos and sin for |x| up to 2^30: Taylor series after subtracting multiples of pi / 2.
 HWY_INLINE CosSin cos_sin(DoubleVector x) {
-  static constexpr auto kCos = taylor_coefficients<16, 0, 2>();
-  static constexpr auto kSin = taylor_coefficients<17, 3, 2>();
-  const Doubles d;
-  const hn::RebindToUnsigned<Doubles> bits;
+  static constexpr auto kCos = inverse_factorial_coefficients<16, 0, 2>();
+  static constexpr auto kSin = inverse_factorial_coefficients<17, 3, 2>();
+  const DoubleTag d;
+  const hn::RebindToUnsigned<DoubleTag> bits;
   const auto round = hn::Set(d, 0x1.8p52);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.45f306dc9c883p-1), round);
   const auto turns = hn::Sub(shifted, round);

@@ -18,15 +18,15 @@ constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1",
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
 
 // Query-key pairs that a variant of a TransformerLens head score excludes.
-struct PairExclusion {
+struct PatternExclusion {
   const char* suffix;
   bool column_0;
   bool diagonal;
 };
-constexpr PairExclusion kExclusions[] = {{"", false, false},
-                                         {"_nobos", true, false},
-                                         {"_nocur", false, true},
-                                         {"_nobos_nocur", true, true}};
+constexpr PatternExclusion kExclusions[] = {{"", false, false},
+                                            {"_nobos", true, false},
+                                            {"_nocur", false, true},
+                                            {"_nobos_nocur", true, true}};
 
 // Attention mass and pair counts of one TransformerLens pattern in one document.
 struct PatternMass {
@@ -42,8 +42,8 @@ double column_sum(std::span<const double> sums, NearKeyColumn column) {
   return sums[as_index(AttentionColumnLayout::offset(column))];
 }
 
-std::vector<PatternMass> head_pattern_masses(const PatternPairCounts& pairs,
-                                             std::span<const double> sums) {
+std::vector<PatternMass> compute_pattern_masses(const TokenPatternCounts& pairs,
+                                                std::span<const double> sums) {
   const auto sum = [&](NearKeyColumn column) { return column_sum(sums, column); };
   return {{sum(NearKeyColumn::prev), sum(NearKeyColumn::prev_first), 0.0,
            to_double(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
@@ -65,7 +65,7 @@ void fill_pattern_scores(const PatternMass& pattern, double tokens, double colum
     const double mass = allowed(pattern.mass, pattern.mass_column_0, pattern.mass_diagonal);
     const double pairs = allowed(pattern.pairs, pattern.pairs_column_0, pattern.pairs_diagonal);
     mul[e] = mass / all;
-    abs[e] = transformer_lens_abs_score(all + pairs - 2.0 * mass, tokens);
+    abs[e] = head_score_from_absolute_error(all + pairs - 2.0 * mass, tokens);
   }
 }
 
@@ -91,8 +91,8 @@ void add_elementwise(std::vector<T>& into, const std::vector<T>& part) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
 }
 
-void append_group_c_column_names(const StatisticsSettings& settings,
-                                 std::vector<std::string>& names) {
+void append_all_keys_column_names(const StatisticsSettings& settings,
+                                  std::vector<std::string>& names) {
   names.insert(names.end(), {"entropy", "perplexity", "entropy_relative", "distance_mean"});
   for (std::int64_t width = 0; width < kDistances; ++width)
     names.push_back(fmt::format("dist_{}", width));
@@ -119,27 +119,27 @@ AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings
           .kept_sets = std::ssize(settings.keep)};
 }
 
-std::vector<std::string> column_names(const StatisticsSettings& settings) {
+std::vector<std::string> attention_column_names(const StatisticsSettings& settings) {
   const auto layout = attention_column_layout(settings);
   std::vector<std::string> names = {"sink_0",     "sink_1",  "sink_2",    "sink_3",    "sink_4",
                                     "self",       "prev",    "dup",       "dup_first", "ind",
                                     "ind_self",   "stream",  "max_logit", "top1",      "lse",
                                     "prev_first", "alpha_0", "alpha_1",   "alpha_2",   "alpha_3"};
-  QKSCOPE_ASSERT(std::ssize(names) == layout.near_band_column(0));
-  for (std::int64_t band = 0; band < layout.near_band_count(); ++band)
+  QKSCOPE_ASSERT(std::ssize(names) == layout.near_distance_band_column(0));
+  for (std::int64_t band = 0; band < layout.near_distance_band_count(); ++band)
     names.push_back(fmt::format("near_{}", band));
-  if (settings.all_keys) append_group_c_column_names(settings, names);
+  if (settings.all_keys) append_all_keys_column_names(settings, names);
   names.emplace_back(kSinkAboveHalf);
   QKSCOPE_ASSERT(std::ssize(names) == layout.columns());
   return names;
 }
 
-bool is_per_row_column(std::string_view name) {
+bool is_per_query_column(std::string_view name) {
   return std::ranges::find(kDocumentOnly, name) == std::end(kDocumentOnly);
 }
 
-PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens) {
-  PatternPairCounts pairs;
+TokenPatternCounts count_token_patterns(std::span<const std::int32_t> tokens) {
+  TokenPatternCounts pairs;
   pairs.tokens = std::ssize(tokens);
   std::unordered_map<std::int32_t, std::int64_t> seen;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -154,9 +154,9 @@ PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens
   return pairs;
 }
 
-double transformer_lens_abs_score(double difference, double tokens) {
+double head_score_from_absolute_error(double error, double tokens) {
   // TransformerLens rounds to three decimals, half to even (Python's round).
-  return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
+  return 1.0 - std::nearbyint(error / tokens * 1000.0) / 1000.0;
 }
 
 std::vector<std::string> document_column_names(const StatisticsSettings& settings) {
@@ -173,7 +173,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
       names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
     names.push_back("key_gini");
   }
-  if (computes_mean_qk_area(settings)) names.emplace_back(kMeanArea);
+  if (has_duo_attention_score(settings)) names.emplace_back(kMeanArea);
   if (settings.exact_rows > 0) {
     for (const auto share : kKeyShare)
       names.push_back(fmt::format("keys_{}_exact", std::lround(100 * share)));
@@ -182,7 +182,7 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
   return names;
 }
 
-bool computes_mean_qk_area(const StatisticsSettings& settings) {
+bool has_duo_attention_score(const StatisticsSettings& settings) {
   const auto chosen = [](const auto& list, auto value) {
     return list.empty() || std::ranges::find(list, value) != list.end();
   };
@@ -191,12 +191,12 @@ bool computes_mean_qk_area(const StatisticsSettings& settings) {
          chosen(settings.stages, VectorStage::pre);
 }
 
-void fill_document_columns(const AttentionColumnLayout& layout, const PatternPairCounts& pairs,
+void fill_document_columns(const AttentionColumnLayout& layout, const TokenPatternCounts& pairs,
                            std::span<const double> sums, std::span<const double> key_sums,
                            std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kExclusions);
-  for (const auto& pattern : head_pattern_masses(pairs, sums)) {
+  for (const auto& pattern : compute_pattern_masses(pairs, sums)) {
     fill_pattern_scores(pattern, static_cast<double>(pairs.tokens),
                         column_sum(sums, NearKeyColumn::sink_0),
                         column_sum(sums, NearKeyColumn::self), values.subspan(0, kScores),
@@ -213,10 +213,10 @@ void fill_document_columns(const AttentionColumnLayout& layout, const PatternPai
   if (!key_sums.empty()) measure_key_concentration(key_sums, values.subspan(5));
 }
 
-AttentionStatistics empty_attention_statistics(const StatisticsSettings& settings,
-                                               std::int64_t layers, std::int64_t heads) {
+AttentionStatistics make_attention_statistics(const StatisticsSettings& settings,
+                                              std::int64_t layers, std::int64_t heads) {
   AttentionStatistics a;
-  a.columns = column_names(settings);
+  a.columns = attention_column_names(settings);
   a.document_columns = document_column_names(settings);
   a.layers = layers;
   a.heads = heads;
@@ -286,7 +286,7 @@ ColumnSummary summarize_column(const AttentionStatistics& a, std::int64_t layer,
   return {mean, std::sqrt(variance), se};
 }
 
-ColumnSummary summarize_document_column(const AttentionStatistics& a, std::int64_t layer,
+ColumnSummary summarize_document_values(const AttentionStatistics& a, std::int64_t layer,
                                         std::int64_t head, std::int64_t column) {
   const auto count = a.document_counts[as_index(column)];
   if (count == 0) return {kNan, kNan, kNan};

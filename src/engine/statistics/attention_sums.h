@@ -16,26 +16,25 @@
 
 namespace qkscope {
 
-// A random sample of the queries of one document and head makes all-keys statistics cheaper. Its
-// functions are inline, because the CUDA module does not link this library. Queries are drawn in
-// blocks of consecutive positions, because kernels process such blocks. A document of B blocks has
-// round(fraction * B) sampled blocks, at least one. The inclusion probability of a block is
-// proportional to the log-uniform mass of its positions, ln((end + 1) / (begin + 1)), and at most
-// 1. The blocks are drawn by systematic sampling with unequal probabilities (Madow 1949), one
-// uniform number per document and head.
+// A random sample of the queries of a document and head makes all-keys statistics cheaper. Kernels
+// process blocks of consecutive positions, so blocks are sampled: round(fraction * B) of the B
+// blocks of a document, at least one. The inclusion probability of a block is proportional to the
+// log-uniform mass of its positions, ln((end + 1) / (begin + 1)), and at most 1. Systematic
+// sampling with unequal probabilities (Madow 1949) uses one uniform number per document and head.
+// The functions are inline, because the CUDA module does not link this library.
 inline constexpr std::int64_t kSampledQueries = 128;
 
 struct QuerySample {
   double fraction = 1;  // of the queries; 1: all of them
   std::int64_t seed = 0;
 
-  bool takes_all() const { return fraction >= 1; }
+  bool takes_all_queries() const { return fraction >= 1; }
   // Returns one weight per block of the document: the inverse of the inclusion probability
   // (Horvitz-Thompson estimator) if the block is drawn, else 0. `document` identifies the text.
   std::vector<float> sampling_weights(std::int64_t length, std::int64_t document,
                                       std::int64_t layer, std::int64_t head) const {
     const auto blocks = (length + kSampledQueries - 1) / kSampledQueries;
-    if (takes_all()) return std::vector<float>(as_index(blocks), 1.0f);
+    if (takes_all_queries()) return std::vector<float>(as_index(blocks), 1.0f);
     std::vector<double> sizes(as_index(blocks));
     for (std::int64_t b = 0; b < blocks; ++b)
       sizes[as_index(b)] =
@@ -49,8 +48,7 @@ struct QuerySample {
     std::vector<float> weights(as_index(blocks));
     double cumulative = 0;
     for (std::size_t b = 0; b < weights.size(); ++b) {
-      cumulative =
-          b + 1 == weights.size() ? drawn : cumulative + probabilities[b];  // exact at the end
+      cumulative = b + 1 == weights.size() ? drawn : cumulative + probabilities[b];  // exact sum
       if (cumulative <= next) continue;
       weights[b] = static_cast<float>(1 / probabilities[b]);
       next += 1;
@@ -86,7 +84,7 @@ struct QuerySample {
   }
 };
 
-// Columns of the near-key statistics of a row (query) i. The last columns are near_0 ... near_b.
+// Columns of the near-key statistics of query i (row i). `near` stands for near_0, near_1, ...
 enum class NearKeyColumn : std::uint8_t {
   sink_0,      // p_i0
   sink_1,      // p_i1
@@ -111,21 +109,20 @@ enum class NearKeyColumn : std::uint8_t {
   near,        // near_b: sum of p_ij over distances i - j of bit width b; band 0 is j = i
 };
 
-// Columns of the all-keys statistics, after the near-key columns. The last of them are kl_NAME of
-// each replacement, kept_NAME and kl_evicted_NAME of each set of kept keys, and sink_above_half.
+// The columns of the all-keys statistics follow the near-key columns; see AttentionColumnLayout.
 // dist_0 ... dist_17: mass by bit width of the distance i - j; the last one includes larger widths.
 constexpr std::int64_t kDistances = 18;
-constexpr std::int64_t kKeyShares = 3;  // keys_90, keys_95, keys_99: each _low and _high
-constexpr std::int64_t kTopKeys = 5;    // top_4, _16, _64, _256, _1024: each _low and _high
+constexpr std::int64_t kKeyShares = 3;  // columns keys_90, _95, _99, with suffix _low or _high
+constexpr std::int64_t kTopKeys = 5;    // columns top_4 to top_1024, with suffix _low or _high
 constexpr double kKeyShare[kKeyShares] = {0.90, 0.95, 0.99};
 constexpr std::int64_t kTopKey[kTopKeys] = {4, 16, 64, 256, 1024};
-// Bin b counts keys with floor(-2 log2 p) = b; the last bin includes smaller weights.
+// Bins of the histogram of weights p: the bin of p is min(floor(-2 log2 p), kMassBins - 1).
 constexpr std::int64_t kMassBins = 64;
 
 inline constexpr char kSinkAboveHalf[] = "sink_above_half";
 constexpr std::int64_t kSinkAboveHalfFrom = 8;  // first position that sink_above_half counts
 
-// Offset of each column in a row of sums; the CPU and CUDA kernels share this layout.
+// Offset of each column in a row of attention statistics, for the CPU and CUDA kernels.
 struct AttentionColumnLayout {
   std::int64_t window = 256;
   std::int64_t stream_first = 128;
@@ -137,75 +134,85 @@ struct AttentionColumnLayout {
   static constexpr std::int64_t offset(NearKeyColumn column) {
     return static_cast<std::int64_t>(column);
   }
-  // Number of bands near_0 ... near_log2(window).
-  constexpr std::int64_t near_band_count() const {
+  // Number of distance bands, near_0 to near_log2(window). Band b: distances of bit width b.
+  constexpr std::int64_t near_distance_band_count() const {
     std::int64_t bands = 1;
     for (auto width = window; width > 1; width /= 2) ++bands;
     return bands;
   }
-  constexpr std::int64_t near_band_column(std::int64_t band) const {
+  constexpr std::int64_t near_distance_band_column(std::int64_t band) const {
     return offset(NearKeyColumn::near) + band;
   }
-  constexpr std::int64_t near_column_count() const { return near_band_column(near_band_count()); }
-  constexpr std::int64_t entropy() const { return near_column_count(); }
-  constexpr std::int64_t perplexity() const { return near_column_count() + 1; }  // exp(entropy)
-  // entropy / ln(i + 1); 0 for i = 0
-  constexpr std::int64_t entropy_relative() const { return near_column_count() + 2; }
-  constexpr std::int64_t distance_mean() const { return near_column_count() + 3; }
-  constexpr std::int64_t distance_mass(std::int64_t width) const {
-    return near_column_count() + 4 + width;
+  constexpr std::int64_t near_key_column_count() const {
+    return near_distance_band_column(near_distance_band_count());
   }
-  constexpr std::int64_t key_count_low(std::int64_t k) const {
-    return distance_mass(kDistances) + 2 * k;
+  constexpr std::int64_t entropy_column() const { return near_key_column_count(); }
+  constexpr std::int64_t perplexity_column() const { return near_key_column_count() + 1; }
+  // Column entropy_relative of query i: entropy / ln(i + 1), or 0 for i = 0.
+  constexpr std::int64_t normalized_entropy_column() const { return near_key_column_count() + 2; }
+  constexpr std::int64_t distance_mean_column() const { return near_key_column_count() + 3; }
+  constexpr std::int64_t distance_band_column(std::int64_t band) const {
+    return near_key_column_count() + 4 + band;
   }
-  constexpr std::int64_t key_count_high(std::int64_t k) const { return key_count_low(k) + 1; }
-  constexpr std::int64_t top_mass_low(std::int64_t k) const {
-    return key_count_low(kKeyShares) + 2 * k;
+  constexpr std::int64_t key_count_lower_bound_column(std::int64_t k) const {
+    return distance_band_column(kDistances) + 2 * k;
   }
-  constexpr std::int64_t top_mass_high(std::int64_t k) const { return top_mass_low(k) + 1; }
-  constexpr std::int64_t kl_divergence(std::int64_t r) const { return top_mass_low(kTopKeys) + r; }
-  constexpr std::int64_t kept_mass(std::int64_t s) const {
-    return kl_divergence(replacements) + 2 * s;
+  constexpr std::int64_t key_count_upper_bound_column(std::int64_t k) const {
+    return key_count_lower_bound_column(k) + 1;
   }
-  constexpr std::int64_t kl_evicted(std::int64_t s) const { return kept_mass(s) + 1; }
+  constexpr std::int64_t top_mass_lower_bound_column(std::int64_t k) const {
+    return key_count_lower_bound_column(kKeyShares) + 2 * k;
+  }
+  constexpr std::int64_t top_mass_upper_bound_column(std::int64_t k) const {
+    return top_mass_lower_bound_column(k) + 1;
+  }
+  constexpr std::int64_t kl_replaced_keys_column(std::int64_t r) const {
+    return top_mass_lower_bound_column(kTopKeys) + r;
+  }
+  constexpr std::int64_t kept_key_mass_column(std::int64_t s) const {
+    return kl_replaced_keys_column(replacements) + 2 * s;
+  }
+  constexpr std::int64_t kl_evicted_column(std::int64_t s) const {
+    return kept_key_mass_column(s) + 1;
+  }
   // Indicator: 1 at rows i >= kSinkAboveHalfFrom with p_i0 > 0.5, else 0. It is the last column,
   // because statistics written by older versions do not have it.
-  constexpr std::int64_t sink_above_half() const {
-    return all_keys ? kept_mass(kept_sets) : near_column_count();
+  constexpr std::int64_t sink_above_half_column() const {
+    return all_keys ? kept_key_mass_column(kept_sets) : near_key_column_count();
   }
-  constexpr std::int64_t columns() const { return sink_above_half() + 1; }
+  constexpr std::int64_t columns() const { return sink_above_half_column() + 1; }
   constexpr bool is_all_keys_column(std::int64_t column) const {
-    return column >= near_column_count() && column < sink_above_half();
+    return column >= near_key_column_count() && column < sink_above_half_column();
   }
 };
 
 AttentionColumnLayout attention_column_layout(const StatisticsSettings& settings);
 // Returns the column names in layout order: "sink_0" ... "near_8", "entropy", ..., "kl_fp8".
-std::vector<std::string> column_names(const StatisticsSettings& settings);
-// Returns false for columns of per-document scores, which are not in per-row tables.
-bool is_per_row_column(std::string_view name);
+std::vector<std::string> attention_column_names(const StatisticsSettings& settings);
+// Returns false for columns that serve only to compute per-document scores.
+bool is_per_query_column(std::string_view name);
 
 struct AttentionRequest {
   AttentionColumnLayout layout;
   std::int64_t bucket_size = 1;
   std::int64_t buckets = 0;
   std::span<const KeyReplacement> replacements;  // one kl column each
-  std::span<const KeptKeys> kept;                // one kept and one kl_evicted column each
+  std::span<const KeptKeys> kept;                // each has columns kept_NAME and kl_evicted_NAME
   std::span<const float> key_scales = {};        // (key heads) FP8 scales, for Scale::exported
   std::span<const float> key_filters = {};  // (key heads, d) Q-filters, for Rule::filtered_keys
   QuerySample sample = {};                  // queries of the all-keys columns
   std::int64_t layer = 0;
-  std::span<const std::int64_t> documents = {};  // keys of the batch's documents, for the sample
+  std::span<const std::int64_t> documents = {};  // document ids of the batch, which seed the sample
 
-  // Returns one sampling weight per block of kSampledQueries queries, for the all-keys columns.
+  // Returns one sampling weight per block of kSampledQueries queries, for statistics of all keys.
   std::vector<float> sampling_weights(std::int64_t length, std::int64_t document,
                                       std::int64_t head) const {
-    const auto key = sample.takes_all() ? 0 : documents[static_cast<std::size_t>(document)];
+    const auto key = sample.takes_all_queries() ? 0 : documents[static_cast<std::size_t>(document)];
     return sample.sampling_weights(length, key, layer, head);
   }
 };
 
-// Attention sums of one batch and layer, over the rows of each document, head and bucket.
+// Attention statistics of one batch and layer, summed by document, head and position bucket.
 struct LayerAttentionSums {
   std::int64_t documents = 0;
   std::int64_t heads = 0;
@@ -214,12 +221,12 @@ struct LayerAttentionSums {
   std::vector<double> sum;       // (documents, heads, buckets, columns)
   std::vector<double> square;    // (documents, heads, buckets, columns)
   std::vector<float> max_logit;  // (documents, heads, buckets); -infinity for a bucket without rows
-  // sum_i p_ij of each key in units of 2^-40, shape (rows, heads); empty if queries are sampled.
+  // Attention sum_i p_ij to key j in units of 2^-40, (rows, heads); empty if queries are sampled.
   std::vector<std::int64_t> key_sums;
 };
 
-inline LayerAttentionSums empty_attention_statistics(std::int64_t documents, std::int64_t heads,
-                                                     std::int64_t buckets, std::int64_t columns) {
+inline LayerAttentionSums make_layer_attention_sums(std::int64_t documents, std::int64_t heads,
+                                                    std::int64_t buckets, std::int64_t columns) {
   LayerAttentionSums attention{documents, heads, buckets, columns, {}, {}, {}, {}};
   const auto cells = static_cast<std::size_t>(documents * heads * buckets);
   attention.sum.resize(cells * static_cast<std::size_t>(columns));
@@ -228,15 +235,15 @@ inline LayerAttentionSums empty_attention_statistics(std::int64_t documents, std
   return attention;
 }
 
-// Number of (query i, key j) pairs of one document that belong to each TransformerLens pattern.
-struct PatternPairCounts {
+// Number of (query i, key j) pairs of one document in each TransformerLens detection pattern.
+struct TokenPatternCounts {
   std::int64_t tokens = 0;
   std::int64_t dup = 0;        // j < i with token_j = token_i
   std::int64_t dup_first = 0;  // pairs of dup with j = 0
   std::int64_t ind = 0;        // 1 <= j <= i with token_(j-1) = token_i
   std::int64_t ind_self = 0;   // pairs of ind with j = i
 };
-PatternPairCounts count_token_pattern_pairs(std::span<const std::int32_t> tokens);
+TokenPatternCounts count_token_patterns(std::span<const std::int32_t> tokens);
 
 // Returns the names of the values per document and head: previous_token_head, duplicate_token_head
 // and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,
@@ -248,34 +255,33 @@ inline constexpr char kMeanArea[] = "mean_qk_area";
 inline bool has_key_sums(const StatisticsSettings& settings) {
   return settings.all_keys && settings.all_keys_rows >= 1;
 }
-// Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
-bool computes_mean_qk_area(const StatisticsSettings& settings);
+// Returns true if all layers have q and k means before RoPE, from which mean_qk_area is computed.
+bool has_duo_attention_score(const StatisticsSettings& settings);
 
 // Computes the per-document values of one head. sums: (columns), summed over the rows of the
 // document; key_sums: (tokens) or empty.
-void fill_document_columns(const AttentionColumnLayout& layout, const PatternPairCounts& pairs,
+void fill_document_columns(const AttentionColumnLayout& layout, const TokenPatternCounts& pairs,
                            std::span<const double> sums, std::span<const double> key_sums,
                            std::span<double> values);
 
-// Returns TransformerLens' "abs" score; `difference` is the sum over pairs of |p - pattern|.
-double transformer_lens_abs_score(double difference, double tokens);
+// Returns TransformerLens' detect_head score "abs"; `error`: sum over pairs of |p - pattern|.
+double head_score_from_absolute_error(double error, double tokens);
 
-AttentionStatistics empty_attention_statistics(const StatisticsSettings& settings,
-                                               std::int64_t layers, std::int64_t heads);
-// Appends the documents of `part` to `into`.
+AttentionStatistics make_attention_statistics(const StatisticsSettings& settings,
+                                              std::int64_t layers, std::int64_t heads);
+// Merges `part`, computed from other documents, into `into`.
 void merge_attention_statistics(AttentionStatistics& into, const AttentionStatistics& part);
 
-// Summary of one column. All fields are NaN without rows; se is NaN with fewer than two documents.
+// Summary of a statistic. All fields are NaN without rows; se is NaN with fewer than two documents.
 struct ColumnSummary {
   double mean;
   double sd;  // standard deviation over rows
   double se;  // standard error of the mean, over documents
 };
-// Returns mean, sd and se of a per-row column; bucket -1 means all rows.
+// Returns mean, sd and se of a per-query column; bucket -1 means all rows.
 ColumnSummary summarize_column(const AttentionStatistics& attention, std::int64_t layer,
                                std::int64_t head, std::int64_t bucket, std::int64_t column);
-// Returns mean and sd of a per-document column over the documents.
-ColumnSummary summarize_document_column(const AttentionStatistics& attention, std::int64_t layer,
+ColumnSummary summarize_document_values(const AttentionStatistics& attention, std::int64_t layer,
                                         std::int64_t head, std::int64_t column);
 // Returns the number of rows in a bucket; bucket -1 means all rows.
 std::int64_t count_query_rows(const AttentionStatistics& attention, std::int64_t bucket);

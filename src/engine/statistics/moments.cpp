@@ -10,7 +10,7 @@ namespace qkscope {
 namespace {
 
 // Factors of the formulas that merge the moments of two sets of rows.
-struct MergeFactors {
+struct MomentMergeFactors {
   double a;        // rows of the first set
   double b;        // rows of the second set
   double n;        // a + b
@@ -18,7 +18,7 @@ struct MergeFactors {
   double product;  // a b / n
 };
 
-MergeFactors compute_merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
+MomentMergeFactors compute_merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
   const auto a = static_cast<double>(rows_a);
   const auto b = static_cast<double>(rows_b);
   const double n = a + b;
@@ -27,14 +27,12 @@ MergeFactors compute_merge_factors(std::int64_t rows_a, std::int64_t rows_b) {
 
 // Sums of the second, third and fourth power of x - mean for one dimension.
 struct CentralMoments {
-  double m2;
-  double m3;
-  double m4;
+  double m2, m3, m4;
 };
 
-// Third and fourth moments by the formulas of Pebay (SAND2008-6212).
+// Merges third and fourth moments by the formulas of Pebay (SAND2008-6212).
 void merge_higher_moments(CentralMoments& into, const CentralMoments& part, double delta,
-                          const MergeFactors& w) {
+                          const MomentMergeFactors& w) {
   const double square = delta * delta;
   const double ab = w.a * w.b;
   into.m4 += part.m4 + square * square * ab * (w.a * w.a - ab + w.b * w.b) / (w.n * w.n * w.n) +
@@ -44,7 +42,8 @@ void merge_higher_moments(CentralMoments& into, const CentralMoments& part, doub
              3.0 * delta * (w.a * part.m2 - w.b * into.m2) / w.n;
 }
 
-// Merges centred second moments (Chan et al.): upper triangles m2 += part + delta delta^T a b / n.
+// Merges the second moments (upper triangles) of two sets of a and b rows by the update of Chan et
+// al. `delta`: difference of the means; `product`: a b / (a + b).
 void merge_second_moments(double* m2, const double* part, const double* delta, std::int64_t dim,
                           double product) {
   for (std::int64_t i = 0; i < dim; ++i) {
@@ -53,8 +52,8 @@ void merge_second_moments(double* m2, const double* part, const double* delta, s
   }
 }
 
-void merge_head(HeadMoments& into, const HeadMoments& part, const MergeFactors& w,
-                std::int64_t head) {
+void merge_head_moments(HeadMoments& into, const HeadMoments& part, const MomentMergeFactors& w,
+                        std::int64_t head) {
   const auto dim = into.dim;
   const auto triangle = head * triangle_size(dim);
   const double delta_t = part.positions.t_mean - into.positions.t_mean;
@@ -84,8 +83,8 @@ void merge_head(HeadMoments& into, const HeadMoments& part, const MergeFactors& 
   longest = std::max(longest, part.norm_max[as_index(head)]);
 }
 
-void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t head,
-                  std::int64_t bucket) {
+void merge_bucket_moments(BucketMoments& into, const BucketMoments& part, std::int64_t head,
+                          std::int64_t bucket) {
   const auto b = as_index(bucket);
   if (part.n[b] == 0) return;
   const auto w = compute_merge_factors(into.n[b], part.n[b]);
@@ -104,7 +103,7 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
                        into.dim, w.product);
 }
 
-// Properties that two mergeable statistics must share, each with the name used in messages.
+// Returns (name, value) pairs of the properties that statistics must share to be merged.
 std::vector<std::pair<std::string, std::string>> properties_to_match(const Statistics& s) {
   const auto meta = [&](const char* key) {
     const auto found = s.metadata.find(key);
@@ -155,7 +154,7 @@ void merge_moments(HeadMoments& into, const HeadMoments& part) {
     return;
   }
   const auto weights = compute_merge_factors(into.n(), part.n());
-  parallel_for(into.heads, [&](std::int64_t head) { merge_head(into, part, weights, head); });
+  parallel_for(into.heads, [&](auto head) { merge_head_moments(into, part, weights, head); });
   merge_moments(into.positions, part.positions);
 }
 
@@ -164,7 +163,7 @@ void merge_moments(BucketMoments& into, const BucketMoments& part) {
                  into.cov.size() == part.cov.size());
   parallel_for(into.heads, [&](std::int64_t head) {
     for (std::int64_t bucket = 0; bucket < into.buckets; ++bucket)
-      merge_bucket(into, part, head, bucket);
+      merge_bucket_moments(into, part, head, bucket);
   });
   for (std::size_t bucket = 0; bucket < into.n.size(); ++bucket) into.n[bucket] += part.n[bucket];
 }
@@ -229,7 +228,7 @@ void merge_statistics(Statistics& into, const Statistics& part, const std::strin
   const auto here = properties_to_match(part);
   for (std::size_t i = 0; i < there.size(); ++i)
     if (there[i].second != here[i].second)
-      bad_input(
+      reject(
           "{} and {} are not statistics of one thing: {} is {} in the first and {} in the second",
           where, part_where, there[i].first, there[i].second, here[i].second);
   for (auto& [key, layers] : into.moments) {

@@ -1,6 +1,5 @@
-// Moments of q, k and v vectors (group A) and of positions: empty accumulators, and merging by the
-// formulas of Chan, Golub and LeVeque (second order) and Pebay (third, fourth).
-// qkscope/statistics.h declares the fields.
+// Creates and merges the moments of q, k, v (group A, see qkscope/statistics.h) and of positions.
+// Formulas: Chan, Golub and LeVeque for the second order, Pebay for the third and fourth.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +37,7 @@ struct MomentRequest {
 
 // Returns the moments of zero rows: min is +infinity, max is -infinity. Inline because the CUDA
 // module uses these functions without linking the library.
-inline HeadMoments empty_moments(const MomentShape& shape) {
+inline HeadMoments make_head_moments(const MomentShape& shape) {
   const auto vectors = static_cast<std::size_t>(shape.heads * shape.dim);
   const auto heads = static_cast<std::size_t>(shape.heads);
   HeadMoments moments;
@@ -57,7 +56,7 @@ inline HeadMoments empty_moments(const MomentShape& shape) {
   return moments;
 }
 
-inline BucketMoments empty_bucket_moments(const MomentShape& shape) {
+inline BucketMoments make_bucket_moments(const MomentShape& shape) {
   const auto cells = static_cast<std::size_t>(shape.heads * shape.buckets);
   BucketMoments buckets;
   buckets.heads = shape.heads;
@@ -71,11 +70,11 @@ inline BucketMoments empty_bucket_moments(const MomentShape& shape) {
   return buckets;
 }
 
-inline LayerMoments empty_layer_moments(const MomentShape& shape) {
-  return {empty_moments(shape), empty_moments(shape), empty_bucket_moments(shape)};
+inline LayerMoments make_layer_moments(const MomentShape& shape) {
+  return {make_head_moments(shape), make_head_moments(shape), make_bucket_moments(shape)};
 }
 
-// Merges `part` into `into`, of the same shape. The result does not depend on the threads.
+// Merges `part` into `into`, which has the same shape; bit-identical for any number of threads.
 void merge_moments(HeadMoments& into, const HeadMoments& part);
 void merge_moments(BucketMoments& into, const BucketMoments& part);
 void merge_moments(LayerMoments& into, const LayerMoments& part);
@@ -86,7 +85,7 @@ void merge_moments(PositionSums& into, const PositionSums& part);
 void merge_statistics(Statistics& into, const Statistics& part, const std::string& where,
                       const std::string& part_where);
 
-// Computes positions and bucket_positions from the list of document lengths.
+// Computes the moments of token positions, overall and per bucket, from the document lengths.
 void update_position_sums(Statistics& statistics);
 
 // Sums of positions t and of u = log2(t + 1) are kept in fixed point: exact, and independent of the
@@ -109,7 +108,7 @@ struct ExactPositionSums {
     return {n - other.n, t - other.t, tt - other.tt, u - other.u, uu - other.uu, tu - other.tu};
   }
 
-  // Returns means and centred second moments in float64.
+  // Returns float64 means and centred second moments of the positions t and of u = log2(t + 1).
   PositionSums to_position_sums() const {
     PositionSums out;
     out.n = n;
@@ -127,18 +126,17 @@ struct ExactPositionSums {
   }
 };
 
-// Prefix sums over positions; grows on demand.
 class PositionPrefixSums {
  public:
   // Returns the sums over positions [begin, end).
   ExactPositionSums sums_over(std::int64_t begin, std::int64_t end) {
     if (begin >= end) return {};
-    grow(end);
+    grow_to(end);
     return before_[static_cast<std::size_t>(end)] - before_[static_cast<std::size_t>(begin)];
   }
 
  private:
-  void grow(std::int64_t end) {
+  void grow_to(std::int64_t end) {
     for (auto t = static_cast<std::int64_t>(before_.size()) - 1; t < end; ++t) {
       auto next = before_.back();
       const double u = std::log2(static_cast<double>(t + 1));
@@ -156,17 +154,17 @@ class PositionPrefixSums {
       std::vector<ExactPositionSums>(1);  // element t holds the sums over [0, t)
 };
 
-// Consecutive positions of a document in one row set and bucket.
+// Consecutive positions of a document, in one bucket and on one side of split_document()'s `first`.
 struct PositionChunk {
   std::int64_t begin;
   std::int64_t end;
-  bool first;
+  bool first;  // whether the positions are below `first`
   std::int64_t bucket;
 
   std::int64_t rows() const { return end - begin; }
 };
 
-// Splits a document at multiples of kMomentChunkRows and at the boundaries of row sets and buckets.
+// Splits a document at multiples of kMomentChunkRows, at position `first` and at bucket boundaries.
 constexpr std::int64_t kMomentChunkRows = 256;
 inline std::vector<PositionChunk> split_document(std::int64_t length, std::int64_t first,
                                                  std::int64_t bucket_size, std::int64_t buckets) {

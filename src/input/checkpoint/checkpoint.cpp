@@ -21,12 +21,12 @@ std::string join_path(const std::string& folder, const std::string& file) {
 
 constexpr std::size_t kMaxListed = 12;
 
-[[noreturn]] void refuse_without_weights(const std::string& folder) {
+[[noreturn]] void throw_missing_weights(const std::string& folder) {
   std::string expected;
   for (const auto& format : kWeightFormats)
     expected += fmt::format("{} or {} with its shards, or ", format.single, format.index);
-  bad_input("{}: no weights: expected {}one .gguf file; the folder holds {}", folder, expected,
-            format_name_list(entry_names(folder), kMaxListed));
+  reject("{}: no weights: expected {}one .gguf file; the folder holds {}", folder, expected,
+         format_name_list(entry_names(folder), kMaxListed));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder,
@@ -42,17 +42,17 @@ void check_shards_exist(const std::string& folder, const std::string& index,
   for (const auto& shard : shards)
     if (!path_exists(join_path(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
-    bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
-              missing.size(), shards.size(), index, format_name_list(missing, kMaxListed));
+    reject("{}: {} of {} shards named in {} are missing: {}; download them", folder, missing.size(),
+           shards.size(), index, format_name_list(missing, kMaxListed));
 }
 
-std::set<std::string> shard_files_of_index(const std::map<std::string, std::string>& weight_index) {
+std::set<std::string> shard_file_names(const std::map<std::string, std::string>& weight_index) {
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : weight_index) shards.insert(shard);
   return shards;
 }
 
-bool stays_in_folder(const std::string& shard) {
+bool is_path_in_folder(const std::string& shard) {
   const std::filesystem::path path(shard);
   return !shard.empty() && shard.find('\0') == std::string::npos && path.has_filename() &&
          path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end();
@@ -60,7 +60,7 @@ bool stays_in_folder(const std::string& shard) {
 
 // Rewrites the bare word Infinity, which Python writes but JSON does not allow, as transformers
 // does: {"__float__": "Infinity"}. Text inside strings is left unchanged.
-std::string quote_infinities(std::string_view text) {
+std::string replace_infinity_literals(std::string_view text) {
   constexpr std::string_view kToken = "Infinity";
   std::string result;
   bool quoted = false;
@@ -81,24 +81,24 @@ std::string quote_infinities(std::string_view text) {
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
                                                       const std::string& where) {
-  const Json json = parse_json(text, where, RepeatedKeyPolicy::refuse);
+  const Json json = parse_json(text, where, DuplicateKeyPolicy::refuse);
   if (!json.is_object() || !json.contains("weight_map"))
-    bad_input("{}: found no weight_map; expected a map with weight_map: tensor name to shard file",
-              where);
+    reject("{}: found no weight_map; expected a map with weight_map: tensor name to shard file",
+           where);
   const Json& weight_map = json["weight_map"];
   if (!weight_map.is_object())
-    bad_input("{}: weight_map: found {}, expected a map from tensor name to shard file", where,
-              weight_map.type_name());
-  if (weight_map.empty()) bad_input("{}: weight_map is empty, expected tensor names", where);
+    reject("{}: weight_map: found {}, expected a map from tensor name to shard file", where,
+           weight_map.type_name());
+  if (weight_map.empty()) reject("{}: weight_map is empty, expected tensor names", where);
 
   std::map<std::string, std::string> shards;
   for (const auto& [name, value] : weight_map.items()) {
     if (!value.is_string())
-      bad_input("{}: weight_map {}: found {}, expected the name of a shard file", where,
-                quote_text(name), value.type_name());
+      reject("{}: weight_map {}: found {}, expected the name of a shard file", where,
+             quote_text(name), value.type_name());
     const auto& shard = value.get_ref<const std::string&>();
-    if (!stays_in_folder(shard))
-      bad_input(
+    if (!is_path_in_folder(shard))
+      reject(
           "{}: weight_map puts tensor {} into {}, expected a file inside the checkpoint's folder",
           where, quote_text(name), quote_text(shard));
     shards.emplace(name, shard);
@@ -107,12 +107,12 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
 }
 
 std::vector<std::string> weight_files(const std::string& folder) {
-  if (const auto gguf = find_gguf(folder); !gguf.empty()) return {gguf};
+  if (const auto gguf = find_gguf_file(folder); !gguf.empty()) return {gguf};
   for (const auto& format : kWeightFormats) {
     if (path_exists(join_path(folder, format.single))) return {join_path(folder, format.single)};
     if (!path_exists(join_path(folder, format.index))) continue;
     std::vector<std::string> files = {join_path(folder, format.index)};
-    for (const auto& shard : shard_files_of_index(load_weight_index(folder, format.index))) {
+    for (const auto& shard : shard_file_names(load_weight_index(folder, format.index))) {
       if (!path_exists(join_path(folder, shard))) return {};
       files.push_back(join_path(folder, shard));
     }
@@ -121,29 +121,27 @@ std::vector<std::string> weight_files(const std::string& folder) {
   return {};
 }
 
-std::string config_source(const std::string& folder) {
-  const auto gguf = find_gguf(folder);
+std::string config_path(const std::string& folder) {
+  const auto gguf = find_gguf_file(folder);
   return gguf.empty() ? join_path(folder, "config.json") : gguf;
 }
 
 Json load_config_file(const std::string& path) {
   const MappedFile file(path);
-  return parse_json(quote_infinities(file.text()), path);
+  return parse_json(replace_infinity_literals(file.text()), path);
 }
 
 Json load_config(const std::string& folder) {
-  if (const auto gguf = find_gguf(folder); !gguf.empty()) return GgufFile(gguf).model().config;
-  if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
+  if (const auto gguf = find_gguf_file(folder); !gguf.empty()) return GgufFile(gguf).model().config;
+  if (!path_exists(folder)) reject("{}: no such folder; expected a checkpoint folder", folder);
   if (!is_folder(folder))
-    bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
-              folder);
+    reject("{}: not a folder; expected a checkpoint folder with config.json and weights", folder);
   const auto path = join_path(folder, "config.json");
   if (!path_exists(path))
-    bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
+    reject("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
   Json config = load_config_file(path);
   if (!config.is_object())
-    bad_input("{}: found a JSON {}, expected a map of the model's settings", path,
-              config.type_name());
+    reject("{}: found a JSON {}, expected a map of the model's settings", path, config.type_name());
   return config;
 }
 
@@ -159,8 +157,8 @@ Json merge_overrides(Json config, const Json& overrides) {
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
-  checkpoint.config_source_ = qkscope::config_source(folder);
-  if (const auto gguf = find_gguf(folder); !gguf.empty()) {
+  checkpoint.config_path_ = qkscope::config_path(folder);
+  if (const auto gguf = find_gguf_file(folder); !gguf.empty()) {
     checkpoint.open_gguf(gguf);
     return checkpoint;
   }
@@ -175,10 +173,10 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     } else {
       continue;
     }
-    checkpoint.add_aliases();
+    checkpoint.add_tensor_aliases();
     return checkpoint;
   }
-  refuse_without_weights(folder);
+  throw_missing_weights(folder);
 }
 
 void Checkpoint::open_gguf(const std::string& path) {
@@ -193,15 +191,15 @@ void Checkpoint::open_gguf(const std::string& path) {
 
 void Checkpoint::open_shards(const std::string& index) {
   const auto shard_of = load_weight_index(folder_, index);
-  const auto shards = shard_files_of_index(shard_of);
+  const auto shards = shard_file_names(shard_of);
   check_shards_exist(folder_, index, shards);
   std::map<std::string, std::size_t> index_of;
   for (const auto& shard : shards) index_of[shard] = add_file(shard);
   for (const auto& [name, shard] : shard_of) {
     const auto file = index_of[shard];
     if (!files_[file].header().tensors.contains(name))
-      bad_input("{}: {} puts tensor {} into {}, which does not hold it", folder_, index,
-                quote_text(name), shard);
+      reject("{}: {} puts tensor {} into {}, which does not hold it", folder_, index,
+             quote_text(name), shard);
     add_tensor(name, file);
   }
 }
@@ -224,7 +222,7 @@ void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
 
 // safetensors writers drop tensors that share memory and record {"dropped name": "kept name"} in
 // the metadata. Metadata values that are not tensor names are ignored.
-void Checkpoint::add_aliases() {
+void Checkpoint::add_tensor_aliases() {
   for (const auto& file : files_) {
     for (const auto& [alias, stored] : file.header().metadata) {
       const auto target = tensors_.find(stored);
@@ -236,33 +234,32 @@ void Checkpoint::add_aliases() {
   }
 }
 
-const Checkpoint::TensorLocation& Checkpoint::tensor_location(const std::string& name) const {
+const Checkpoint::TensorLocation& Checkpoint::find_tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
-  const auto near = closest_spelling(name, names());
-  bad_input(
-      "{}: no tensor {} among the {} of this checkpoint{}", folder_, quote_text(name),
-      tensors_.size(),
-      near.empty() ? std::string() : fmt::format("; the nearest name is {}", quote_text(near)));
+  const auto near = closest_spelling(name, tensor_names());
+  reject("{}: no tensor {} among the {} of this checkpoint{}", folder_, quote_text(name),
+         tensors_.size(),
+         near.empty() ? std::string() : fmt::format("; the nearest name is {}", quote_text(near)));
 }
 
 ConstTensorView Checkpoint::tensor(const std::string& name) const {
-  const TensorLocation& found = tensor_location(name);
+  const TensorLocation& found = find_tensor(name);
   if (gguf_ != nullptr) return gguf_->tensor(found.stored);
   return files_[found.file].tensor(found.stored);
 }
 
 ConstTensorView Checkpoint::dequantized_float8(const std::string& name, const std::string& scales,
                                                const std::vector<std::int64_t>& block) const {
-  return dequantized_->get(name,
-                           [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
+  return dequantized_->get_or_make(
+      name, [&] { return dequantize_float8(tensor(name), tensor(scales), block); });
 }
 
-std::vector<std::string> Checkpoint::names() const {
+std::vector<std::string> Checkpoint::tensor_names() const {
   return collect_map_keys(tensors_);
 }
 
-IndexedTensors indexed_tensors(const std::string& folder) {
+ShardIndex read_shard_index(const std::string& folder) {
   for (const auto& format : kWeightFormats) {
     if (!path_exists(join_path(folder, format.index))) continue;
     const auto shard_of = load_weight_index(folder, format.index);

@@ -23,7 +23,7 @@ namespace qkscope {
 // Move-only. Tensor views point into mapped files and must not outlive the Checkpoint.
 class Checkpoint {
  public:
-  // Opens the weights of `folder`, tried in this order: model.safetensors,
+  // Opens the first weights found in `folder`, in this order: model.safetensors,
   // model.safetensors.index.json with its shards, pytorch_model.bin, pytorch_model.bin.index.json,
   // a single GGUF file. `folder` may also be the path of a GGUF file. Other weight files
   // (consolidated.safetensors) are ignored.
@@ -31,20 +31,20 @@ class Checkpoint {
   Checkpoint() = default;  // without files
 
   const std::string& folder() const { return folder_; }
-  const Json& config() const { return *config_; }                      // content of config.json
-  const std::string& config_source() const { return config_source_; }  // for error messages
+  const Json& config() const { return *config_; }                  // content of config.json
+  const std::string& config_path() const { return config_path_; }  // for error messages
 
   // Tensors include aliases declared in the metadata of a safetensors file.
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-  const TensorInfo& info(const std::string& name) const { return tensor_location(name).info; }
+  bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
+  const TensorInfo& tensor_info(const std::string& name) const { return find_tensor(name).info; }
   ConstTensorView tensor(const std::string& name) const;
-  // Returns a float8 matrix with block scales as float32; converts on first use and caches.
+  // Returns a float8 matrix with block scales as float32, converted on first use and then cached.
   ConstTensorView dequantized_float8(const std::string& name, const std::string& scales,
                                      const std::vector<std::int64_t>& block) const;
-  std::vector<std::string> names() const;         // sorted
-  std::uint64_t bytes() const { return bytes_; }  // shared storage counts once
+  std::vector<std::string> tensor_names() const;       // sorted
+  std::uint64_t size_bytes() const { return bytes_; }  // shared storage counts once
   // Additional memory in bytes for dequantized tensors.
-  std::uint64_t widened_bytes() const { return gguf_ == nullptr ? 0 : gguf_->widened_bytes(); }
+  std::uint64_t dequantized_bytes() const { return gguf_ ? gguf_->dequantized_bytes() : 0; }
 
  private:
   struct TensorLocation {
@@ -57,12 +57,12 @@ class Checkpoint {
   void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);
   void add_tensor(const std::string& name, std::size_t file);
-  void add_aliases();
-  const TensorLocation& tensor_location(const std::string& name) const;
+  void add_tensor_aliases();
+  const TensorLocation& find_tensor(const std::string& name) const;
 
   std::string folder_;
   std::shared_ptr<const Json> config_;
-  std::string config_source_;
+  std::string config_path_;
   std::unique_ptr<const GgufFile> gguf_;  // null if the tensors are in files_
   std::unique_ptr<TensorCache> dequantized_ = std::make_unique<TensorCache>();
   std::vector<SafetensorsFile> files_;
@@ -84,17 +84,17 @@ Json load_config_file(const std::string& path);
 Json load_config(const std::string& folder);
 
 // Returns the path of the configuration for error messages: config.json or the GGUF file.
-std::string config_source(const std::string& folder);
+std::string config_path(const std::string& folder);
 
 // Merges `overrides` into `config`: objects are merged recursively, other values are replaced.
 Json merge_overrides(Json config, const Json& overrides);
 
 // Tensor names listed in the shard index of a folder, sorted. The shards themselves need not exist.
-struct IndexedTensors {
+struct ShardIndex {
   std::string index;  // path of the index file; "" if there is none
   std::vector<std::string> names;
 };
-IndexedTensors indexed_tensors(const std::string& folder);
+ShardIndex read_shard_index(const std::string& folder);
 
 // ---- Weight files and the shard index
 

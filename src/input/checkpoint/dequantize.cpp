@@ -21,15 +21,15 @@
 namespace qkscope {
 namespace {
 
-// Blocks are read byte by byte; 16-bit fields are little-endian. q denotes quantized integers.
-float read_half(const std::uint8_t* bytes) {
+// Blocks are read byte by byte; 16-bit fields are little-endian. q[n]: n bytes of packed integers.
+float read_fp16(const std::uint8_t* bytes) {
   return to_float(Fp16{static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8)});
 }
 
 constexpr int kSmallBlock = 32;   // elements per block of Q4_0 to Q8_0
 constexpr int kLargeBlock = 256;  // elements per block of Q2_K to Q6_K
 
-// The low nibbles of 16 bytes hold elements 0 to 15, the high nibbles elements 16 to 31.
+// Returns nibble i. Low nibbles of 16 bytes hold elements 0 to 15, high nibbles 16 to 31.
 int nibble(const std::uint8_t* bytes, int i) {
   return i < 16 ? bytes[i] & 0xf : bytes[i - 16] >> 4;
 }
@@ -40,34 +40,34 @@ int fifth_bit(const std::uint8_t* bytes, int i) {
 }
 
 void dequantize_q4_0(const std::uint8_t* block, float* values) {
-  const float scale = read_half(block);
+  const float scale = read_fp16(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
 }
 
 void dequantize_q4_1(const std::uint8_t* block, float* values) {
-  const float scale = read_half(block);
-  const float minimum = read_half(block + 2);
+  const float scale = read_fp16(block);
+  const float minimum = read_fp16(block + 2);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(nibble(block + 4, i)) + minimum;
 }
 
 void dequantize_q5_0(const std::uint8_t* block, float* values) {
-  const float scale = read_half(block);
+  const float scale = read_fp16(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>((nibble(block + 6, i) | fifth_bit(block + 2, i)) - 16);
 }
 
 void dequantize_q5_1(const std::uint8_t* block, float* values) {
-  const float scale = read_half(block);
-  const float minimum = read_half(block + 2);
+  const float scale = read_fp16(block);
+  const float minimum = read_fp16(block + 2);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] =
         scale * static_cast<float>(nibble(block + 8, i) | fifth_bit(block + 4, i)) + minimum;
 }
 
 void dequantize_q8_0(const std::uint8_t* block, float* values) {
-  const float scale = read_half(block);
+  const float scale = read_fp16(block);
   for (int i = 0; i < kSmallBlock; ++i)
     values[i] = scale * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
 }
@@ -95,10 +95,10 @@ int one_bit(const std::uint8_t* bytes, int i) {
   return bytes[i % 32] >> (i / 32) & 1;
 }
 
-// Q2_K block: scales[16] (4-bit scale and minimum of 16 elements), q[64], scale, minimum scale.
+// Q2_K block: scales[16] (4-bit scale and minimum of 16 elements), q[64], scale, scale of minima.
 void dequantize_q2_k(const std::uint8_t* block, float* values) {
-  const float scale = read_half(block + 80);
-  const float minimum = read_half(block + 82);
+  const float scale = read_fp16(block + 80);
+  const float minimum = read_fp16(block + 82);
   for (int i = 0; i < kLargeBlock; ++i) {
     const std::uint8_t both = block[i / 16];
     values[i] =
@@ -110,7 +110,7 @@ void dequantize_q2_k(const std::uint8_t* block, float* values) {
 // Q3_K block: high bits[32], q[64], scales[12] (sixteen 6-bit values), scale.
 void dequantize_q3_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 96;
-  const float scale = read_half(block + 108);
+  const float scale = read_fp16(block + 108);
   const auto part = [&](int k) {
     const int low = k < 8 ? scales[k] & 0xf : scales[k - 8] >> 4;
     const int high = scales[8 + k % 4] >> (k / 4 * 2) & 3;
@@ -132,8 +132,8 @@ std::pair<int, int> unpack_scale_and_minimum(const std::uint8_t* bytes, int k) {
 // Q4_K and Q5_K block: scale, scale of the minima, 12 bytes of 6-bit scales and minima, q values.
 template <typename Q>
 void dequantize_with_minimum(const std::uint8_t* block, float* values, Q q) {
-  const float scale = read_half(block);
-  const float minimum = read_half(block + 2);
+  const float scale = read_fp16(block);
+  const float minimum = read_fp16(block + 2);
   for (int i = 0; i < kLargeBlock; ++i) {
     const auto [group_scale, group_minimum] = unpack_scale_and_minimum(block + 4, i / 32);
     values[i] = scale * static_cast<float>(group_scale) * static_cast<float>(q(i)) -
@@ -153,7 +153,7 @@ void dequantize_q5_k(const std::uint8_t* block, float* values) {
 // Q6_K block: low 4 bits of q (128 bytes), high 2 bits (64 bytes), scales[16], scale.
 void dequantize_q6_k(const std::uint8_t* block, float* values) {
   const std::uint8_t* scales = block + 192;
-  const float scale = read_half(block + 208);
+  const float scale = read_fp16(block + 208);
   for (int i = 0; i < kLargeBlock; ++i) {
     const int low = block[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 0xf;
     const int q = (low | two_bits(block + 128, i) << 4) - 32;
@@ -163,25 +163,25 @@ void dequantize_q6_k(const std::uint8_t* block, float* values) {
 }
 
 constexpr std::array kTypes = {
-    GgufType{0, "F32", 1, 4, DType::f32,
-             [](const std::uint8_t* block, float* value) { std::memcpy(value, block, 4); }},
-    GgufType{1, "F16", 1, 2, DType::f16,
-             [](const std::uint8_t* block, float* value) { *value = read_half(block); }},
-    GgufType{30, "BF16", 1, 2, DType::bf16,
-             [](const std::uint8_t* block, float* value) {
-               *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
-             }},
-    GgufType{8, "Q8_0", kSmallBlock, 34, {}, dequantize_q8_0},
-    GgufType{2, "Q4_0", kSmallBlock, 18, {}, dequantize_q4_0},
-    GgufType{3, "Q4_1", kSmallBlock, 20, {}, dequantize_q4_1},
-    GgufType{6, "Q5_0", kSmallBlock, 22, {}, dequantize_q5_0},
-    GgufType{7, "Q5_1", kSmallBlock, 24, {}, dequantize_q5_1},
-    GgufType{39, "MXFP4", kSmallBlock, 17, {}, dequantize_mxfp4},
-    GgufType{10, "Q2_K", kLargeBlock, 84, {}, dequantize_q2_k},
-    GgufType{11, "Q3_K", kLargeBlock, 110, {}, dequantize_q3_k},
-    GgufType{12, "Q4_K", kLargeBlock, 144, {}, dequantize_q4_k},
-    GgufType{13, "Q5_K", kLargeBlock, 176, {}, dequantize_q5_k},
-    GgufType{14, "Q6_K", kLargeBlock, 210, {}, dequantize_q6_k},
+    GgufDType{0, "F32", 1, 4, DType::f32,
+              [](const std::uint8_t* block, float* value) { std::memcpy(value, block, 4); }},
+    GgufDType{1, "F16", 1, 2, DType::f16,
+              [](const std::uint8_t* block, float* value) { *value = read_fp16(block); }},
+    GgufDType{30, "BF16", 1, 2, DType::bf16,
+              [](const std::uint8_t* block, float* value) {
+                *value = to_float(Bf16{static_cast<std::uint16_t>(block[0] | block[1] << 8)});
+              }},
+    GgufDType{8, "Q8_0", kSmallBlock, 34, {}, dequantize_q8_0},
+    GgufDType{2, "Q4_0", kSmallBlock, 18, {}, dequantize_q4_0},
+    GgufDType{3, "Q4_1", kSmallBlock, 20, {}, dequantize_q4_1},
+    GgufDType{6, "Q5_0", kSmallBlock, 22, {}, dequantize_q5_0},
+    GgufDType{7, "Q5_1", kSmallBlock, 24, {}, dequantize_q5_1},
+    GgufDType{39, "MXFP4", kSmallBlock, 17, {}, dequantize_mxfp4},
+    GgufDType{10, "Q2_K", kLargeBlock, 84, {}, dequantize_q2_k},
+    GgufDType{11, "Q3_K", kLargeBlock, 110, {}, dequantize_q3_k},
+    GgufDType{12, "Q4_K", kLargeBlock, 144, {}, dequantize_q4_k},
+    GgufDType{13, "Q5_K", kLargeBlock, 176, {}, dequantize_q5_k},
+    GgufDType{14, "Q6_K", kLargeBlock, 210, {}, dequantize_q6_k},
 };
 
 // Unsupported GGUF tensor types, listed so that error messages can name them.
@@ -226,8 +226,8 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   const auto width = stored.element_count() / rows;  // the rows of a bias are single elements
   const bool moves_columns = source.order.columns && source.order.outer > 0;
   if (width % type.elements != 0)
-    bad_input("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16",
-              where, quote_text(stored.name), type.name);
+    reject("{}: tensor {} has one dimension and is stored as {}; expected F32, F16 or BF16", where,
+           quote_text(stored.name), type.name);
   const auto bytes_of_row = static_cast<std::size_t>(width / type.elements) * type.bytes;
   Tensor result(Shape(std::span(source.shape)), dequantized_dtype(source));
   const auto size = dtype_size(result.dtype());
@@ -252,8 +252,8 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
   for (std::int64_t i = 0; i < result.size() && source.stored_negative_exp; ++i) {
     float& value = result.data<float>()[i];
     if (!(value < 0.0f))
-      bad_input("{}: tensor {} has the value {}, expected negative ones, -exp(A_log)", where,
-                quote_text(stored.name), value);
+      reject("{}: tensor {} has the value {}, expected negative ones, -exp(A_log)", where,
+             quote_text(stored.name), value);
     value = static_cast<float>(std::log(-static_cast<double>(value)));
   }
   return result;
@@ -261,23 +261,23 @@ Tensor dequantize(const GgufTensorSource& source, std::span<const std::byte> fil
 
 }  // namespace
 
-const GgufType* find_gguf_type(std::uint32_t id) {
-  const auto* found = std::ranges::find(kTypes, id, &GgufType::id);
+const GgufDType* find_gguf_dtype(std::uint32_t id) {
+  const auto* found = std::ranges::find(kTypes, id, &GgufDType::id);
   return found == kTypes.end() ? nullptr : found;
 }
 
-std::string gguf_type_name(std::uint32_t id) {
-  if (const auto* type = find_gguf_type(id)) return type->name;
+std::string gguf_dtype_name(std::uint32_t id) {
+  if (const auto* type = find_gguf_dtype(id)) return type->name;
   for (const auto& [number, name] : kUnsupportedTypes)
     if (static_cast<std::uint32_t>(number) == id) return name;
   return fmt::format("type {}", id);
 }
 
-std::string gguf_type_names() {
-  return fmt::format("{}", fmt::join(project(kTypes, &GgufType::name), ", "));
+std::string supported_gguf_dtype_names() {
+  return fmt::format("{}", fmt::join(to_vector(kTypes, &GgufDType::name), ", "));
 }
 
-void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values) {
+void dequantize_blocks(const GgufDType& type, std::span<const std::byte> blocks, float* values) {
   const auto* block = reinterpret_cast<const std::uint8_t*>(blocks.data());
   for (auto left = blocks.size() / type.bytes; left > 0; --left) {
     type.dequantize(block, values);
@@ -286,7 +286,7 @@ void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, 
   }
 }
 
-std::int64_t GgufPermutation::stored_index(std::int64_t index) const {
+std::int64_t TensorPermutation::stored_index(std::int64_t index) const {
   if (outer == 0 || index < first) return index;
   const auto within = (index - first) % (outer * inner * unit);
   const auto moved = within / unit % inner * outer + within / (inner * unit);
@@ -299,7 +299,7 @@ std::vector<float> GgufTensor::dequantize(std::span<const std::byte> file) const
   return values;
 }
 
-std::string find_gguf(const std::string& path) {
+std::string find_gguf_file(const std::string& path) {
   if (!is_folder(path)) return path.ends_with(kExtension) && path_exists(path) ? path : "";
   const auto folder = std::filesystem::path(path);
   for (const auto& format : kWeightFormats)
@@ -308,8 +308,8 @@ std::string find_gguf(const std::string& path) {
   auto names = entry_names(path);
   std::erase_if(names, [](const std::string& name) { return !name.ends_with(kExtension); });
   if (names.size() > 1)
-    bad_input("{}: {} GGUF files are there; give the one to use: {}", path, names.size(),
-              fmt::join(names, ", "));
+    reject("{}: {} GGUF files are there; give the one to use: {}", path, names.size(),
+           fmt::join(names, ", "));
   return names.empty() ? "" : (folder / names.front()).string();
 }
 
@@ -321,10 +321,10 @@ GgufFile::GgufFile(const std::string& path)
 ConstTensorView GgufFile::tensor(const std::string& name) const {
   const auto& source = model_->tensors.at(name);
   const auto& stored = *source.tensor;
-  if (source.needs_no_conversion())
+  if (!source.needs_conversion())
     return {file_.bytes().data() + stored.begin, *stored.type->plain,
             Shape(std::span(source.shape))};
-  return dequantized_->get(name, [&] { return dequantize(source, file_.bytes(), path()); });
+  return dequantized_->get_or_make(name, [&] { return dequantize(source, file_.bytes(), path()); });
 }
 
 std::uint64_t GgufFile::stored_bytes() const {
@@ -335,10 +335,10 @@ std::uint64_t GgufFile::stored_bytes() const {
   return bytes;
 }
 
-std::uint64_t GgufFile::widened_bytes() const {
+std::uint64_t GgufFile::dequantized_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& [name, source] : model_->tensors)
-    if (!source.needs_no_conversion())
+    if (source.needs_conversion())
       bytes += static_cast<std::uint64_t>(Shape(std::span(source.shape)).count()) *
                dtype_size(dequantized_dtype(source));
   return bytes;

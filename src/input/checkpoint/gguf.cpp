@@ -17,7 +17,7 @@ constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kDefaultAlignment = 32, kLargestAlignment = 1 << 20;
 constexpr std::uint64_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostKeys = 1 << 16;
-constexpr std::uint64_t kMostElements = 1 << 24;  // of a list; vocabularies have up to 2^18
+constexpr std::uint64_t kMostElements = 1 << 24;  // per list; vocabularies have up to 2^18
 constexpr std::uint64_t kLongestName = 1 << 16;
 constexpr std::uint32_t kMostDimensions = 4;
 
@@ -27,7 +27,7 @@ class GgufParser {
  public:
   GgufParser(std::span<const std::byte> file, const std::string& where)
       : where_(where), reader_(file, [&where](const TruncatedRead& read) {
-          bad_input(
+          reject(
               "{}: the file ends inside {}: {} bytes are wanted at byte {} and {} are there; "
               "download it again",
               where, read.field, read.wanted, read.offset, read.available);
@@ -40,7 +40,7 @@ class GgufParser {
     for (std::uint64_t i = 0; i < keys; ++i) read_key();
     if (const auto parts = GgufMetadata(header_, where_).natural_number("split.count", 1);
         parts > 1)
-      bad_input(
+      reject(
           "{}: one of {} parts of a split model, which is not supported; join them with "
           "llama.cpp's 'llama-gguf-split --merge'",
           where_, parts);
@@ -53,24 +53,24 @@ class GgufParser {
  private:
   void read_version() {
     if (reader_.size() < kMagic.size() || reader_.read_text(kMagic.size()) != kMagic)
-      bad_input("{}: not a GGUF file: it does not begin with 'GGUF'", where_);
+      reject("{}: not a GGUF file: it does not begin with 'GGUF'", where_);
     const auto version = reader_.read<std::uint32_t>("its version");
     if (version != 0 && (version & 0xffffu) == 0)
-      bad_input("{}: a GGUF file with the high byte first, which is not supported", where_);
+      reject("{}: a GGUF file with the high byte first, which is not supported", where_);
     if (version != 2 && version != 3)
-      bad_input("{}: GGUF version {}, expected 2 or 3", where_, version);
+      reject("{}: GGUF version {}, expected 2 or 3", where_, version);
   }
 
   std::string read_text(std::uint64_t longest, const std::string& what) {
     const auto length = reader_.read<std::uint64_t>(what);
     if (length > longest)
-      bad_input("{}: {} has {} bytes, expected at most {}", where_, what, length, longest);
+      reject("{}: {} has {} bytes, expected at most {}", where_, what, length, longest);
     return std::string(reader_.read_text(length, what));
   }
 
   std::uint64_t read_count(const std::string& what, std::uint64_t most) {
     const auto count = reader_.read<std::uint64_t>(what);
-    if (count > most) bad_input("{}: {} is {}, expected at most {}", where_, what, count, most);
+    if (count > most) reject("{}: {} is {}, expected at most {}", where_, what, count, most);
     return count;
   }
 
@@ -80,16 +80,16 @@ class GgufParser {
     const auto type = reader_.read<std::uint32_t>(what);
     auto value = type == kList ? read_list(what) : read_value(type, what);
     if (!header_.metadata.emplace(key, std::move(value)).second)
-      bad_input("{}: {} is there twice", where_, what);
+      reject("{}: {} is there twice", where_, what);
   }
 
   Json read_list(const std::string& what) {
     const auto type = reader_.read<std::uint32_t>(what);
     const auto count = read_count(fmt::format("the length of {}", what), kMostElements);
-    if (type == kList) bad_input("{}: {} is a list of lists, which is not supported", where_, what);
+    if (type == kList) reject("{}: {} is a list of lists, which is not supported", where_, what);
     // Every element takes at least one byte, so check the count before reserving memory.
     if (count > reader_.bytes_left())
-      bad_input("{}: {} has {} elements, which the file is too short for", where_, what, count);
+      reject("{}: {} has {} elements, which the file is too short for", where_, what, count);
     Json list = Json::array();
     list.get_ref<Json::array_t&>().reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) list.push_back(read_value(type, what));
@@ -117,7 +117,7 @@ class GgufParser {
                                                         &GgufParser::read_number<std::int64_t>,
                                                         &GgufParser::read_number<double>};
     if (type >= kReaders.size())
-      bad_input("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
+      reject("{}: {} has the value type {}, expected 0 to 12", where_, what, type);
     return (this->*kReaders[type])(what);
   }
 
@@ -127,7 +127,7 @@ class GgufParser {
 
   Json read_flag(const std::string& what) {
     const auto byte = reader_.read<std::uint8_t>(what);
-    if (byte > 1) bad_input("{}: {} is {}, expected a boolean, 0 or 1", where_, what, byte);
+    if (byte > 1) reject("{}: {} is {}, expected a boolean, 0 or 1", where_, what, byte);
     return byte == 1;
   }
 
@@ -137,39 +137,39 @@ class GgufParser {
     const auto what = fmt::format("tensor {}", quote_text(tensor.name));
     const auto rank = reader_.read<std::uint32_t>(what);
     if (rank > kMostDimensions)
-      bad_input("{}: {} has {} dimensions; at most {} are supported", where_, what, rank,
-                kMostDimensions);
+      reject("{}: {} has {} dimensions; at most {} are supported", where_, what, rank,
+             kMostDimensions);
     for (std::uint32_t i = 0; i < rank; ++i) {
       const auto size = reader_.read<std::uint64_t>(what);
       if (size == 0 || size > std::numeric_limits<std::int32_t>::max())
-        bad_input("{}: {} has a dimension of {}, expected 1 to {}", where_, what, size,
-                  std::numeric_limits<std::int32_t>::max());
+        reject("{}: {} has a dimension of {}, expected 1 to {}", where_, what, size,
+               std::numeric_limits<std::int32_t>::max());
       tensor.shape.insert(tensor.shape.begin(), static_cast<std::int64_t>(size));
     }
     // llama.cpp drops outer dimensions of size 1 when it writes a file; its converter keeps them.
     while (tensor.shape.size() > 1 && tensor.shape.front() == 1)
       tensor.shape.erase(tensor.shape.begin());
     const auto type = reader_.read<std::uint32_t>(what);
-    tensor.type = find_gguf_type(type);
+    tensor.type = find_gguf_dtype(type);
     if (tensor.type == nullptr)
-      bad_input("{}: {} is stored as {}, which is not supported; supported are {}", where_, what,
-                gguf_type_name(type), gguf_type_names());
+      reject("{}: {} is stored as {}, which is not supported; supported are {}", where_, what,
+             gguf_dtype_name(type), supported_gguf_dtype_names());
     tensor.begin = reader_.read<std::uint64_t>(what);
-    tensor.end = byte_count(tensor, what);
+    tensor.end = tensor_size_bytes(tensor, what);
     return tensor;
   }
 
   // Returns the size of a tensor in bytes. Rows must consist of complete blocks.
-  std::uint64_t byte_count(const GgufTensor& tensor, const std::string& what) const {
+  std::uint64_t tensor_size_bytes(const GgufTensor& tensor, const std::string& what) const {
     const auto row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->elements != 0)
-      bad_input("{}: {} has rows of {} elements, which blocks of {} ({}) do not fill", where_, what,
-                row, tensor.type->elements, tensor.type->name);
+      reject("{}: {} has rows of {} elements, which blocks of {} ({}) do not fill", where_, what,
+             row, tensor.type->elements, tensor.type->name);
     std::uint64_t blocks = 1;
     for (const auto size : tensor.shape) {
       const auto factor = static_cast<std::uint64_t>(size);
       if (blocks > reader_.size() * 256 / factor)  // 256 elements take at least one byte
-        bad_input("{}: {} has more elements than the file has room for", where_, what);
+        reject("{}: {} has more elements than the file has room for", where_, what);
       blocks *= factor;
     }
     blocks /= static_cast<std::uint64_t>(tensor.type->elements);
@@ -188,10 +188,10 @@ class GgufParser {
     for (auto& tensor : list) {
       const auto bytes = tensor.end;
       if (tensor.begin % step != 0)
-        bad_input("{}: tensor {} begins at byte {} of the data, expected a multiple of {}", where_,
-                  quote_text(tensor.name), tensor.begin, step);
+        reject("{}: tensor {} begins at byte {} of the data, expected a multiple of {}", where_,
+               quote_text(tensor.name), tensor.begin, step);
       if (bytes > room || tensor.begin > room - bytes)
-        bad_input(
+        reject(
             "{}: tensor {} has {} bytes at byte {} of the data, which has {}; the file is "
             "truncated: download it again",
             where_, quote_text(tensor.name), bytes, tensor.begin, room);
@@ -199,7 +199,7 @@ class GgufParser {
       tensor.end = tensor.begin + bytes;
       const auto name = tensor.name;
       if (!header_.tensors.emplace(name, std::move(tensor)).second)
-        bad_input("{}: tensor {} is there twice", where_, quote_text(name));
+        reject("{}: tensor {} is there twice", where_, quote_text(name));
     }
     check_overlaps();
   }
@@ -210,8 +210,8 @@ class GgufParser {
     std::ranges::sort(order, {}, &GgufTensor::begin);
     for (std::size_t i = 1; i < order.size(); ++i)
       if (order[i]->begin < order[i - 1]->end)
-        bad_input("{}: tensors {} and {} overlap", where_, quote_text(order[i - 1]->name),
-                  quote_text(order[i]->name));
+        reject("{}: tensors {} and {} overlap", where_, quote_text(order[i - 1]->name),
+               quote_text(order[i]->name));
   }
 
   const std::string& where_;
@@ -232,7 +232,7 @@ GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where)
 const Json& GgufMetadata::at(const std::string& key) const {
   const auto found = header_->metadata.find(key);
   if (found == header_->metadata.end())
-    bad_input("{}: the metadata has no {}", where_, quote_text(key));
+    reject("{}: the metadata has no {}", where_, quote_text(key));
   return found->second;
 }
 
@@ -259,12 +259,12 @@ std::int64_t GgufMetadata::natural_number(const std::string& key,
   return value.get<std::int64_t>();
 }
 
-double GgufMetadata::number(const std::string& key) const {
+double GgufMetadata::real_number(const std::string& key) const {
   if (!at(key).is_number()) fail(key, "a number");
   return at(key).get<double>();
 }
 
-const Json& GgufMetadata::list(const std::string& key) const {
+const Json& GgufMetadata::array(const std::string& key) const {
   if (!at(key).is_array()) fail(key, "a list");
   return at(key);
 }
@@ -272,7 +272,7 @@ const Json& GgufMetadata::list(const std::string& key) const {
 void GgufMetadata::fail(const std::string& key, std::string_view expected) const {
   std::string found = at(key).dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 80) found = found.substr(0, 77) + "...";
-  bad_input("{}: metadata {} is {}, expected {}", where_, quote_text(key), found, expected);
+  reject("{}: metadata {} is {}, expected {}", where_, quote_text(key), found, expected);
 }
 
 }  // namespace qkscope

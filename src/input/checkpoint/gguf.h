@@ -20,8 +20,8 @@
 
 namespace qkscope {
 
-// A GGUF element type: plain numbers, or quantized blocks that share a scale (dequantize.cpp).
-struct GgufType {
+// A GGUF element type: plain numbers, or quantized blocks with their own scales (dequantize.cpp).
+struct GgufDType {
   std::uint32_t id;  // type number in the file
   const char* name;
   std::int64_t elements;       // elements per block; 1 for plain numbers
@@ -31,17 +31,17 @@ struct GgufType {
   void (*dequantize)(const std::uint8_t* block, float* values);
 };
 
-const GgufType* find_gguf_type(std::uint32_t id);  // null if the type is not supported
-std::string gguf_type_name(std::uint32_t id);      // also names unsupported types
-std::string gguf_type_names();                     // supported types, for error messages
+const GgufDType* find_gguf_dtype(std::uint32_t id);  // null if the type is not supported
+std::string gguf_dtype_name(std::uint32_t id);       // also names unsupported types
+std::string supported_gguf_dtype_names();            // comma-separated, for error messages
 
 // Dequantizes whole blocks to float32. Results are bit-identical to the Python package `gguf` and
 // to llama.cpp's reference: every product and sum is rounded separately, without FMA.
-void dequantize_blocks(const GgufType& type, std::span<const std::byte> blocks, float* values);
+void dequantize_blocks(const GgufDType& type, std::span<const std::byte> blocks, float* values);
 
 struct GgufTensor {
   std::string name;
-  const GgufType* type;
+  const GgufDType* type;
   std::vector<std::int64_t> shape;  // outermost dimension first; reversed in the file
   std::uint64_t begin;              // byte offset in the file
   std::uint64_t end;
@@ -56,8 +56,8 @@ struct GgufHeader {
   std::map<std::string, GgufTensor> tensors;
 };
 
-// Parses and validates the header: checks lengths before allocating memory, and that names are
-// unique, element types supported and tensors inside the file. Error messages start with `where`.
+// Parses the header and checks that names are unique, element types are supported and tensors lie
+// inside the file. Checks lengths before allocating memory. Error messages start with `where`.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& where);
 
 // Typed access to GGUF metadata. A missing key without `fallback` is a bad-input error.
@@ -69,12 +69,12 @@ class GgufMetadata {
   const std::string& source_path() const { return where_; }
   bool has(const std::string& key) const { return header_->metadata.contains(key); }
   const Json& at(const std::string& key) const;
-  const Json& list(const std::string& key) const;
+  const Json& array(const std::string& key) const;
   std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
   bool flag(const std::string& key, bool fallback) const;
   std::int64_t natural_number(const std::string& key,
                               std::optional<std::int64_t> fallback = {}) const;
-  double number(const std::string& key) const;
+  double real_number(const std::string& key) const;
 
   // Throws a bad-input error that shows the key, its value and `expected`.
   [[noreturn]] void fail(const std::string& key, std::string_view expected) const;
@@ -86,27 +86,26 @@ class GgufMetadata {
 
 // Permutation that llama.cpp's converter applied to the rows or columns from index `first` on: each
 // block (outer, inner, unit) is stored as (inner, outer, unit). No permutation if `outer` is 0.
-struct GgufPermutation {
+struct TensorPermutation {
   std::int64_t outer = 0, inner = 0, unit = 1, first = 0;
   bool columns = false;
 
   std::int64_t stored_index(std::int64_t index) const;  // returns the index in the file
-  bool operator==(const GgufPermutation&) const = default;
+  bool operator==(const TensorPermutation&) const = default;
 };
 
 // A tensor in a GGUF file and the transformations that llama.cpp's converter applied to it.
 struct GgufTensorSource {
   const GgufTensor* tensor;
   std::vector<std::int64_t> shape;     // in the checkpoint
-  GgufPermutation order = {};          // of q and k for RoPE in pairs, or of value heads
+  TensorPermutation order = {};        // of q and k for interleaved RoPE, or of value heads
   bool stored_plus_one = false;        // Gemma norm: the file stores 1 + weight
   bool stored_negative_exp = false;    // A_log of Mamba 2: the file stores -exp(weight)
   const GgufTensor* values = nullptr;  // MLA: attn_v_b, where `tensor` is attn_k_b
 
-  // Returns true if the stored bytes can be used without conversion.
-  bool needs_no_conversion() const {
-    return tensor->type->plain.has_value() && order.outer == 0 && !stored_plus_one &&
-           !stored_negative_exp && values == nullptr;
+  bool needs_conversion() const {
+    return !tensor->type->plain.has_value() || order.outer != 0 || stored_plus_one ||
+           stored_negative_exp || values != nullptr;
   }
 };
 
@@ -115,15 +114,15 @@ struct GgufModel {
   std::map<std::string, GgufTensorSource> tensors;  // keyed by Hugging Face name
 };
 
-// Builds the Hugging Face view of a GGUF file. `file`: the whole file, from which the RoPE
-// frequency factors are read (they are tensors). The result points into `header`. Throws a
-// bad-input error for an unsupported architecture, setting or tensor.
+// Builds the Hugging Face view of a GGUF file. `file` is the whole file, because RoPE frequency
+// factors belong to the config but are stored as tensors. The result points into `header`. Throws
+// a bad-input error for an unsupported architecture, setting or tensor.
 GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> file,
                           const std::string& where);
 
 // Returns the GGUF file to use: `path` itself, or the only GGUF file in a folder without other
 // weights. Returns "" if there is none; throws a bad-input error if there are several.
-std::string find_gguf(const std::string& path);
+std::string find_gguf_file(const std::string& path);
 
 // A memory-mapped GGUF file. Tensor views must not outlive the GgufFile.
 class GgufFile {
@@ -138,8 +137,8 @@ class GgufFile {
   // Thread-safe.
   ConstTensorView tensor(const std::string& name) const;
 
-  std::uint64_t stored_bytes() const;   // size of all tensors in the file
-  std::uint64_t widened_bytes() const;  // memory for dequantized copies once every tensor was used
+  std::uint64_t stored_bytes() const;       // size of all tensors in the file
+  std::uint64_t dequantized_bytes() const;  // memory once all tensors are dequantized
 
  private:
   MappedFile file_;

@@ -6,20 +6,20 @@ namespace qkscope {
 
 // Fields of a row:
 //   name               value of general.architecture
-//   like               row whose fields this row has too, unless it has its own
+//   like               name of the row that this row extends (as a JSON merge patch)
 //   model_type         model_type in config.json
 //   modules            names of modules of a layer that differ from kGgufModules; a name with an
 //                      ending (attn_sinks.weight) is that of a tensor
 //   tensors            names of tensors outside of layers in GGUF and in Hugging Face checkpoints
 //   embedding          name of the embedding in Hugging Face checkpoints
 //   final_norm         names of the final norm in GGUF and in Hugging Face checkpoints
-//   mixer              name of layers without attention, which have zero key heads
-//   layer_module       every layer is one module of this name; only MLPs and experts have a width
+//   mixer              type of the layers without attention; GGUF gives them zero key heads
+//   layer_module       every layer is one module of this name: mixer, attention, MLP or experts
 //   mamba2             layers have Mamba 2, beside attention or in its place
 //   may_lack_rope      attention has no RoPE if rope.scaling.finetuned is false
-//   settings, optional metadata keys and the settings of config.json that have their values
-//   constants          settings of config.json that the file does not hold
-//   experts            a mixture of experts; beside a mixer, possibly of none
+//   settings, optional metadata keys, required or optional, and their names in config.json
+//   constants          settings of config.json that GGUF files of the architecture do not store
+//   experts            a mixture of experts; with `mixer`, the number of experts may be zero
 //   slides             layers may have a sliding window
 //   interleaves_heads  the converter permutes the rows of q and k
 //   partial_rope       RoPE may rotate a part of each head
@@ -179,8 +179,8 @@ inline constexpr const char* kGgufArchitectures = R"([
  "optional": {"attn_logit_softcapping": null, "rope.freq_base_swa": null}}
 ])";
 
-// Maps module names of a layer in GGUF ("blk.3.NAME.weight") to names in Hugging Face checkpoints;
-// ssm_dt.bias, ssm_a and ssm_d are names of tensors.
+// Maps module names of a layer in GGUF (NAME in "blk.3.NAME.weight") to Hugging Face names;
+// ssm_dt.bias, ssm_a and ssm_d are whole tensor names, which have no suffix.
 inline constexpr const char* kGgufModules = R"({
 "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
 "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",

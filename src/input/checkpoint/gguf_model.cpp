@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kFrequencyFactors = "rope_freqs.weight";
 constexpr const char* kShortFactors = "rope_factors_short.weight";
 constexpr const char* kLongFactors = "rope_factors_long.weight";
-constexpr std::int64_t kLargestSize = 1 << 20;  // of the heads of a delta net
+constexpr std::int64_t kLargestSize = 1 << 20;  // of key heads, keys and kernels of delta nets
 
 const Json& find_architecture(const GgufMetadata& metadata) {
   static const Json kArchitectures = [] {
@@ -36,8 +36,8 @@ const Json& find_architecture(const GgufMetadata& metadata) {
     if (architecture["name"] == name) return architecture;
     names.push_back(architecture["name"]);
   }
-  bad_input("{}: the architecture {} is not supported in GGUF files; supported are {}",
-            metadata.source_path(), quote_text(name), fmt::join(names, ", "));
+  reject("{}: the architecture {} is not supported in GGUF files; supported are {}",
+         metadata.source_path(), quote_text(name), fmt::join(names, ", "));
 }
 
 // GGUF stores settings as float32. Returns the shortest decimal that rounds to the same float32, as
@@ -61,21 +61,21 @@ class GgufConfigConverter {
     config_ = architecture_.value("constants", Json::object());
     config_["model_type"] = architecture_["model_type"];
     config_["dtype"] = weight_dtype();
-    write_sizes();
+    write_model_sizes();
     write_settings();
     if (!architecture_flag("layer_norm"))
-      config_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
+      config_["rms_norm_eps"] = real_number("attention.layer_norm_rms_epsilon");
     config_["tie_word_embeddings"] = !header_.tensors.contains("output.weight");
-    write_biases();
-    if (architecture_flag("mamba2")) write_mamba2();
-    if (architecture_flag("delta_net")) write_delta_net();
+    write_bias_flags();
+    if (architecture_flag("mamba2")) write_mamba2_settings();
+    if (architecture_flag("delta_net")) write_delta_net_settings();
     write_sliding_window();
     if (architecture_flag("gemma4")) write_gemma4_layers();
-    write_rope();
+    write_rope_settings();
     // GGUF does not store query_pre_attn_scalar. It equals d_head except in the largest models of
     // Gemma 2 (46 layers) and Gemma 3 (62 layers).
     const bool is_largest = n_layers_ == 46 || n_layers_ == 62;
-    if (architecture_flag("latent") || architecture_flag("sigmoid_router")) write_router();
+    if (architecture_flag("latent") || architecture_flag("sigmoid_router")) write_router_settings();
     if (architecture_flag("is_gemma"))
       config_["query_pre_attn_scalar"] = is_largest ? d_model_ / n_heads_ : d_head_;
     refuse_unknown_keys();
@@ -88,8 +88,8 @@ class GgufConfigConverter {
     return *read_.insert(fmt::format("{}.{}", std::string(architecture_["name"]), name)).first;
   }
   bool has_key(const std::string& name) { return metadata_.has(full_key(name)); }
-  double number(const std::string& name) {
-    return shortest_decimal(metadata_.number(full_key(name)));
+  double real_number(const std::string& name) {
+    return shortest_decimal(metadata_.real_number(full_key(name)));
   }
   std::int64_t natural_number(const std::string& name, std::optional<std::int64_t> fallback = {}) {
     return metadata_.natural_number(full_key(name), fallback);
@@ -103,8 +103,8 @@ class GgufConfigConverter {
       if (has_key(name)) write_setting(name, setting);
     const auto experts = natural_number("expert_count", 0);
     if (experts > 0 && !architecture_flag("experts"))
-      bad_input("{}: a mixture of experts, which is not supported in GGUF files",
-                metadata_.source_path());
+      reject("{}: a mixture of experts, which is not supported in GGUF files",
+             metadata_.source_path());
     if (!architecture_flag("experts")) return;
     config_["num_experts"] = config_["num_local_experts"] = experts;
     config_["use_qk_norm"] = config_["model_type"] == "llama4_text"
@@ -118,10 +118,10 @@ class GgufConfigConverter {
 
   void write_setting(const std::string& name, const std::string& setting) {
     const bool whole = metadata_.at(full_key(name)).is_number_integer();
-    config_[setting] = whole ? Json(natural_number(name)) : Json(number(name));
+    config_[setting] = whole ? Json(natural_number(name)) : Json(real_number(name));
   }
 
-  // Rejects architecture keys that were not read, because they could change the computation.
+  // Rejects metadata keys of the architecture that were not read: they may change the computation.
   void refuse_unknown_keys() {
     static const Json kNeutral = Json::parse(kGgufNeutralKeys);
     const auto prefix = full_key("");
@@ -133,7 +133,7 @@ class GgufConfigConverter {
     }
   }
 
-  void write_biases() {
+  void write_bias_flags() {
     for (const auto& [setting, module] :
          {std::pair{"attention_bias", "attn_q"}, std::pair{"attention_out_bias", "attn_output"},
           std::pair{"mlp_bias", "ffn_up"}, std::pair{"use_bias", "attn_q"}})
@@ -149,8 +149,8 @@ class GgufConfigConverter {
     return {width, heads};
   }
 
-  // Writes the sizes of Mamba 2 under the config.json keys of every model family that has it.
-  void write_mamba2() {
+  // Writes the Mamba 2 sizes under the config.json keys of all model families with Mamba 2 layers.
+  void write_mamba2_settings() {
     const auto [width, heads] = read_mixer_size();
     config_["mamba_d_ssm"] = width;
     config_["mamba_expand"] = width / d_model_;
@@ -162,7 +162,7 @@ class GgufConfigConverter {
     config_["mamba_rms_norm"] = header_.tensors.contains("blk.0.ssm_norm.weight");
   }
 
-  void write_delta_net() {
+  void write_delta_net_settings() {
     const auto [width, heads] = read_mixer_size();
     config_["linear_value_head_dim"] = width / heads;
     config_["linear_num_value_heads"] = heads;
@@ -177,7 +177,7 @@ class GgufConfigConverter {
       metadata_.fail(full_key("ssm.time_step_rank"),
                      "a multiple of the key heads, ssm.group_count");
     if (has_key("attention.recurrent_layers"))
-      write_listed_layers("attention.recurrent_layers", "linear_attention");
+      write_flagged_layer_types("attention.recurrent_layers", "linear_attention");
   }
 
   // Dtype of the GGUF weights in memory; quantized blocks become float32.
@@ -189,8 +189,8 @@ class GgufConfigConverter {
     return dtype_name(plain ? *found->second.type->plain : DType::f32);
   }
 
-  // Reads one number, or a list with the same number for every layer that has attention.
-  std::int64_t uniform_number(const char* name) {
+  // Reads one number for all layers, or a list that has the same number for every attention layer.
+  std::int64_t read_uniform_layer_number(const char* name) {
     const auto& value = metadata_.at(full_key(name));
     if (!value.is_array()) return natural_number(name);
     auto counts = value.get<std::vector<Json>>();
@@ -203,16 +203,16 @@ class GgufConfigConverter {
     return counts.front().get<std::int64_t>();
   }
 
-  void write_sizes() {
+  void write_model_sizes() {
     d_model_ = natural_number("embedding_length");
-    n_heads_ = uniform_number("attention.head_count");
+    n_heads_ = read_uniform_layer_number("attention.head_count");
     n_layers_ = natural_number("block_count");
     if (architecture_flag("predicts_tokens"))
       n_layers_ -= natural_number("nextn_predict_layers", 0);
     if (n_heads_ == 0) metadata_.fail(full_key("attention.head_count"), "one or more");
     d_head_ = natural_number("attention.key_length", d_model_ / n_heads_);
     if (architecture_flag("latent"))
-      write_latent_sizes();
+      write_mla_sizes();
     else if (natural_number("attention.value_length", d_head_) != d_head_)
       metadata_.fail(full_key("attention.value_length"),
                      fmt::format("{}, the length of keys", d_head_));
@@ -220,15 +220,16 @@ class GgufConfigConverter {
     config_["num_hidden_layers"] = n_layers_;
     config_["num_attention_heads"] = n_heads_;
     const bool grouped = has_key("attention.head_count_kv") && !architecture_flag("latent");
-    config_["num_key_value_heads"] = grouped ? uniform_number("attention.head_count_kv") : n_heads_;
+    config_["num_key_value_heads"] =
+        grouped ? read_uniform_layer_number("attention.head_count_kv") : n_heads_;
     if (architecture_.contains("mixer")) write_layer_types();
     config_["head_dim"] = d_head_;
-    config_["intermediate_size"] = uniform_number("feed_forward_length");
+    config_["intermediate_size"] = read_uniform_layer_number("feed_forward_length");
     config_["max_position_embeddings"] = natural_number("context_length");
     const auto embedding = header_.tensors.find("token_embd.weight");
     if (embedding == header_.tensors.end() || embedding->second.shape.size() != 2)
-      bad_input("{}: expected a tensor 'token_embd.weight' of two dimensions",
-                metadata_.source_path());
+      reject("{}: expected a tensor 'token_embd.weight' of two dimensions",
+             metadata_.source_path());
     config_["vocab_size"] = embedding->second.shape.front();
   }
 
@@ -247,8 +248,8 @@ class GgufConfigConverter {
     }
   }
 
-  // Newer GGUF files store the latent length in key_length and the key length in key_length_mla.
-  void write_latent_sizes() {
+  // Newer GGUF files store the latent size in key_length, and the key size in key_length_mla.
+  void write_mla_sizes() {
     const auto key_length = natural_number("attention.key_length_mla", d_head_);
     d_head_ = natural_number("rope.dimension_count");
     config_["qk_rope_head_dim"] = d_head_;
@@ -258,7 +259,7 @@ class GgufConfigConverter {
   }
 
   // Router scores are a softmax (llama.cpp's default) in DeepSeek-V2 and a sigmoid in DeepSeek-V3.
-  void write_router() {
+  void write_router_settings() {
     const bool always = config_.value("norm_topk_prob", false),
                latent = config_["model_type"] == "deepseek_v2";
     config_["norm_topk_prob"] = metadata_.flag(full_key("expert_weights_norm"), always);
@@ -284,21 +285,21 @@ class GgufConfigConverter {
                      "none, as models of this architecture have");
     config_["sliding_window"] = window;
     if (has_pattern && metadata_.at(full_key(pattern)).is_array())
-      write_listed_layers(pattern, "sliding_attention");
+      write_flagged_layer_types(pattern, "sliding_attention");
     else if (has_pattern)
       config_["sliding_window_pattern"] = natural_number(pattern);
     if (config_["model_type"] == "olmo2") config_["model_type"] = "olmo3";
   }
 
   // Reads a list of booleans, one per layer: true stands for `type`, false for full attention.
-  void write_listed_layers(const char* key, const char* type) {
-    for (const Json& marked : metadata_.list(full_key(key))) {
+  void write_flagged_layer_types(const char* key, const char* type) {
+    for (const Json& marked : metadata_.array(full_key(key))) {
       if (!marked.is_boolean()) metadata_.fail(full_key(key), "true or false for each layer");
       config_["layer_types"].push_back(marked.get<bool>() ? type : "full_attention");
     }
   }
 
-  // Reads one number per layer; a metadata value may be one number for all layers.
+  // Returns one number per layer. The metadata value is a list, or one number for all layers.
   std::vector<std::int64_t> numbers_per_layer(const char* key) {
     const Json& value = metadata_.at(full_key(key));
     if (!value.is_array()) return std::vector(as_index(n_layers_), natural_number(key));
@@ -346,8 +347,8 @@ class GgufConfigConverter {
       config_["vocab_size_per_layer_input"] = embedding->second.shape.front();
   }
 
-  // Gemma 4 layers with full attention: the RoPE factor is 1 for the first frequencies and 1e30 for
-  // those of dimensions without RoPE.
+  // RoPE of Gemma 4 layers with full attention: the tensor rope_freqs divides frequencies by 1 for
+  // the rotated dimensions and by 1e30, which stops the rotation, for the others.
   void write_gemma4_rope() {
     const auto factors = header_.tensors.contains(kFrequencyFactors)
                              ? read_rope_factors(kFrequencyFactors).get<std::vector<float>>()
@@ -355,8 +356,8 @@ class GgufConfigConverter {
     const auto rotated = std::ranges::find_if_not(factors, [](float f) { return f == 1.0f; });
     if (2 * std::ssize(factors) != d_head_ ||
         !std::all_of(rotated, factors.end(), [](float f) { return f >= 1e30f; }))
-      bad_input("{}: expected a tensor 'rope_freqs.weight' of {} factors, first 1, then 1e30",
-                metadata_.source_path(), d_head_ / 2);
+      reject("{}: expected a tensor 'rope_freqs.weight' of {} factors, first 1, then 1e30",
+             metadata_.source_path(), d_head_ / 2);
     const auto pairs = static_cast<double>(rotated - factors.begin());
     const auto width = static_cast<double>(d_head_);
     double part = 2.0 * pairs / width;
@@ -367,15 +368,15 @@ class GgufConfigConverter {
           {"rope_theta", config_["rope_theta"]},
           {"partial_rotary_factor", part}}},
         {"sliding_attention",
-         {{"rope_type", "default"}, {"rope_theta", number("rope.freq_base_swa")}}}};
+         {{"rope_type", "default"}, {"rope_theta", real_number("rope.freq_base_swa")}}}};
   }
 
-  void write_rope() {
+  void write_rope_settings() {
     const bool may_lack_rope = architecture_flag("may_lack_rope");
     if (may_lack_rope && metadata_.flag(full_key("rope.scaling.finetuned"), true))
       config_["position_embedding_type"] = "rope";
     if (!may_lack_rope || has_key("rope.freq_base"))
-      config_["rope_theta"] = number("rope.freq_base");
+      config_["rope_theta"] = real_number("rope.freq_base");
     const auto rotated = natural_number("rope.dimension_count", d_head_);
     if (rotated != d_head_ && !architecture_flag("partial_rope"))
       metadata_.fail(full_key("rope.dimension_count"),
@@ -385,7 +386,7 @@ class GgufConfigConverter {
           static_cast<double>(rotated) / static_cast<double>(d_head_);
     if (architecture_flag("gemma4")) return write_gemma4_rope();
     if (!config_.contains("rope_local_base_freq") && has_key("rope.freq_base_swa") &&
-        number("rope.freq_base_swa") != config_["rope_theta"])
+        real_number("rope.freq_base_swa") != config_["rope_theta"])
       metadata_.fail(full_key("rope.freq_base_swa"), "the value of rope.freq_base");
     const auto type = metadata_.text(full_key("rope.scaling.type"),
                                      has_key("rope.scaling.factor") ? "linear" : "none");
@@ -397,10 +398,11 @@ class GgufConfigConverter {
       write_rope_scaling(type);
   }
 
-  // GGUF stores one divisor per RoPE frequency for longrope and for llama3 models. The config.json
-  // returned here uses longrope for both.
+  // For the RoPE scalings longrope and llama3, GGUF stores one divisor per frequency. The resulting
+  // config.json uses longrope for both.
   void write_rope_factors(const std::string& type, const char* short_name, const char* long_name) {
-    if (type != "none" && has_key("rope.scaling.factor") && number("rope.scaling.factor") != 1.0)
+    if (type != "none" && has_key("rope.scaling.factor") &&
+        real_number("rope.scaling.factor") != 1.0)
       metadata_.fail(full_key("rope.scaling.factor"), "1 beside factors of frequencies");
     const auto positions = config_["max_position_embeddings"].get<std::int64_t>();
     Json& scaling = config_["rope_scaling"];
@@ -409,8 +411,8 @@ class GgufConfigConverter {
     scaling["long_factor"] = read_rope_factors(long_name);
     scaling["factor"] = 1.0;
     scaling["attention_factor"] =
-        has_key("rope.scaling.attn_factor") ? number("rope.scaling.attn_factor") : 1.0;
-    // Above this position longrope uses long_factor, without effect if both lists are equal.
+        has_key("rope.scaling.attn_factor") ? real_number("rope.scaling.attn_factor") : 1.0;
+    // Above this position longrope uses long_factor, which may be equal to short_factor.
     scaling["original_max_position_embeddings"] =
         natural_number("rope.scaling.original_context_length", positions);
   }
@@ -419,8 +421,8 @@ class GgufConfigConverter {
     constexpr std::int64_t kMost = 1 << 16;
     const auto& tensor = header_.tensors.at(name);
     if (tensor.element_count() > kMost)
-      bad_input("{}: tensor {} has {} elements, expected a factor for each frequency",
-                metadata_.source_path(), quote_text(name), tensor.element_count());
+      reject("{}: tensor {} has {} elements, expected a factor for each frequency",
+             metadata_.source_path(), quote_text(name), tensor.element_count());
     return tensor.dequantize(file_);
   }
 
@@ -431,7 +433,7 @@ class GgufConfigConverter {
                      "none, linear or yarn, where the file has no factors of frequencies");
     Json& scaling = config_["rope_scaling"];
     scaling["rope_type"] = type;
-    scaling["factor"] = number("rope.scaling.factor");
+    scaling["factor"] = real_number("rope.scaling.factor");
     if (type == "linear") return;
     if (has_key("rope.scaling.original_context_length"))
       scaling["original_max_position_embeddings"] =
@@ -440,14 +442,14 @@ class GgufConfigConverter {
          {std::pair{"rope.scaling.yarn_beta_fast", "beta_fast"},
           std::pair{"rope.scaling.yarn_beta_slow", "beta_slow"},
           std::pair{"rope.scaling.yarn_attn_factor", "attention_factor"}})
-      if (has_key(name)) scaling[setting] = number(name);
+      if (has_key(name)) scaling[setting] = real_number(name);
     const auto* log_multiplier = "rope.scaling.yarn_log_multiplier";
     if (architecture_flag("latent") &&
-        has_key(log_multiplier))  // llama.cpp takes mscale for equal to mscale_all_dim
+        has_key(log_multiplier))  // llama.cpp assumes that mscale and mscale_all_dim are equal
       scaling["mscale"] = scaling["mscale_all_dim"] =
-          shortest_decimal(static_cast<float>(number(log_multiplier) / 0.1));
+          shortest_decimal(static_cast<float>(real_number(log_multiplier) / 0.1));
     for (const auto* name : {"rope.scaling.attn_factor", log_multiplier})
-      if (has_key(name) && number(name) != 1.0 &&
+      if (has_key(name) && real_number(name) != 1.0 &&
           !(architecture_flag("latent") && name == log_multiplier))
         metadata_.fail(full_key(name), "1, as models of this architecture have");
   }
@@ -462,7 +464,7 @@ class GgufConfigConverter {
 };
 
 // Pairs the halves of kv_b_proj: attn_k_b (head, rank, d_key) and attn_v_b (head, d_value, rank).
-bool add_value_tensor(GgufTensorSource& source, const GgufTensor& tensor) {
+bool pair_kv_b_proj_halves(GgufTensorSource& source, const GgufTensor& tensor) {
   const auto keys = source.shape, values = tensor.shape;
   if (keys.size() != 3 || values.size() != 3 || keys[0] != values[0] || keys[1] != values[2])
     return false;
@@ -472,7 +474,7 @@ bool add_value_tensor(GgufTensorSource& source, const GgufTensor& tensor) {
 }
 
 // Returns the Hugging Face name of a GGUF tensor, or "" if the checkpoint has no such tensor.
-std::string checkpoint_name(const Json& architecture, const std::string& stored) {
+std::string checkpoint_tensor_name(const Json& architecture, const std::string& stored) {
   static const Json kModules = Json::parse(kGgufModules);
   if (stored == "token_embd.weight")
     return "model." + architecture.value("embedding", "embed_tokens") + ".weight";
@@ -522,8 +524,8 @@ void restore_shape(GgufTensorSource& source, const Json& architecture, const Jso
 // Returns how the converter permutes a tensor. llama.cpp rotates adjacent dimensions of a head,
 // (0, 1), (2, 3), ..., where checkpoints rotate halves, (0, d/2), (1, d/2 + 1), ... It stores the
 // first value head of every key head of a delta net before the second ones.
-GgufPermutation find_permutation(const GgufTensor& tensor, const Json& architecture,
-                                 const Json& config, const std::string& where) {
+TensorPermutation find_tensor_permutation(const GgufTensor& tensor, const Json& architecture,
+                                          const Json& config, const std::string& where) {
   if (tensor.shape.empty()) return {};
   const auto rows = tensor.shape.front();
   const auto number = [&](const char* key) { return config[key].get<std::int64_t>(); };
@@ -533,8 +535,8 @@ GgufPermutation find_permutation(const GgufTensor& tensor, const Json& architect
       const auto heads = tensor.name.find(part) == std::string::npos ? 0 : number(key);
       if (heads == 0) continue;
       if (heads > rows || rows % (2 * heads) != 0)
-        bad_input("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
-                  quote_text(tensor.name), rows, heads);
+        reject("{}: tensor {} has {} rows, which {} heads cannot share in pairs", where,
+               quote_text(tensor.name), rows, heads);
       return {.outer = 2, .inner = rows / heads / 2};
     }
   if (!architecture.value("tiles_values", false)) return {};
@@ -542,22 +544,22 @@ GgufPermutation find_permutation(const GgufTensor& tensor, const Json& architect
   const auto d_value = number("linear_value_head_dim");
   const auto after_keys = 2 * keys * number("linear_key_head_dim");
   if (values == keys) return {};
-  struct Part {
+  struct Rule {
     const char* ending;
     std::int64_t unit = 1, first = 0;
     bool columns = false;
   };
   for (const auto& [ending, unit, first, columns] :
-       {Part{".attn_qkv.weight", d_value, after_keys},
-        Part{".ssm_conv1d.weight", d_value, after_keys}, Part{".attn_gate.weight", d_value},
-        Part{".ssm_out.weight", d_value, 0, true}, Part{".ssm_alpha.weight"},
-        Part{".ssm_beta.weight"}, Part{".ssm_a"}, Part{".ssm_dt.bias"}}) {
+       {Rule{".attn_qkv.weight", d_value, after_keys},
+        Rule{".ssm_conv1d.weight", d_value, after_keys}, Rule{".attn_gate.weight", d_value},
+        Rule{".ssm_out.weight", d_value, 0, true}, Rule{".ssm_alpha.weight"},
+        Rule{".ssm_beta.weight"}, Rule{".ssm_a"}, Rule{".ssm_dt.bias"}}) {
     if (!tensor.name.ends_with(ending)) continue;
     const auto size = columns ? tensor.shape.back() : rows;
     if (size - first != values * unit)
-      bad_input("{}: tensor {} has {} {} of {} value heads, expected {}", where,
-                quote_text(tensor.name), size - first, columns ? "columns" : "rows", values,
-                values * unit);
+      reject("{}: tensor {} has {} {} of {} value heads, expected {}", where,
+             quote_text(tensor.name), size - first, columns ? "columns" : "rows", values,
+             values * unit);
     return {keys, values / keys, unit, first, columns};
   }
   return {};
@@ -578,16 +580,16 @@ GgufModel read_gguf_model(const GgufHeader& header, std::span<const std::byte> f
       continue;
     GgufTensorSource source{.tensor = &tensor, .shape = tensor.shape};
     restore_shape(source, architecture, model.config.value("mamba_n_groups", Json()));
-    source.order = find_permutation(tensor, architecture, model.config, where);
+    source.order = find_tensor_permutation(tensor, architecture, model.config, where);
     source.stored_negative_exp = stored.ends_with(".ssm_a");
     source.stored_plus_one = architecture.value("norms_add_one", false) &&
                              stored.ends_with("norm.weight") &&
                              !stored.ends_with(".ssm_norm.weight");
-    const auto name = checkpoint_name(architecture, stored);
+    const auto name = checkpoint_tensor_name(architecture, stored);
     const auto [entry, is_new] = model.tensors.emplace(name, source);
-    if (name.empty() || (!is_new && !add_value_tensor(entry->second, tensor)))
-      bad_input("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
-                quote_text(stored), std::string(architecture["name"]));
+    if (name.empty() || (!is_new && !pair_kv_b_proj_halves(entry->second, tensor)))
+      reject("{}: tensor {} is none that a {} model has, so its results would be wrong", where,
+             quote_text(stored), std::string(architecture["name"]));
   }
   return model;
 }

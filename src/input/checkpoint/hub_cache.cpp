@@ -54,7 +54,7 @@ std::string read_ref(const fs::path& ref) {
 }
 
 // Lists the cached branches and tags, then the cached commits, for an error message.
-std::string list_revisions(const fs::path& repository) {
+std::string format_revisions(const fs::path& repository) {
   std::vector<std::string> names;
   for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
   for (const auto& commit : list_subfolders(repository / "snapshots")) names.push_back(commit);
@@ -96,7 +96,7 @@ std::string find_snapshot(RepositoryKind kind, const std::string& id, const std:
   const fs::path folder = repository_cache_folder(kind, id);
   const auto download = download_command(kind, id, revision);
   if (!is_folder(folder))
-    bad_input(
+    reject(
         "{}: {} in the Hugging Face cache: looked for {}{}; download it with '{}', or set HF_HOME "
         "or HF_HUB_CACHE to the cache that has it",
         id, what_is_missing, folder.string(),
@@ -109,24 +109,24 @@ std::string find_snapshot(RepositoryKind kind, const std::string& id, const std:
     // The commit in a ref file must not lead outside the snapshots folder.
     if (commit.empty() || commit.front() == '.' ||
         commit.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
-      bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
-                quote_text(commit), download);
+      reject("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
+             quote_text(commit), download);
     if (is_folder(path_of(commit))) return path_of(commit);
-    bad_input(
+    reject(
         "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
         "there: {}; download it with '{}'",
-        id, quote_text(revision), commit, path_of(commit), list_revisions(folder), download);
+        id, quote_text(revision), commit, path_of(commit), format_revisions(folder), download);
   }
   const auto matches = matching_commits(folder, revision);
   if (matches.size() == 1) return path_of(matches.front());
   if (matches.size() > 1)
-    bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
-              id, quote_text(revision), fmt::join(matches, ", "));
-  bad_input(
+    reject("{}: the revision {} stands for several commits in the cache: {}; give more digits", id,
+           quote_text(revision), fmt::join(matches, ", "));
+  reject(
       "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
       "it with '{}'",
       id, quote_text(revision), (folder / "refs" / revision).string(), path_of(revision),
-      list_revisions(folder), download);
+      format_revisions(folder), download);
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ bool is_normalized_relative_path(const std::string& path) {
   });
 }
 
-bool is_revision(const std::string& revision) {
+bool is_valid_revision(const std::string& revision) {
   return revision.find('\0') == std::string::npos && is_normalized_relative_path(revision);
 }
 
@@ -169,7 +169,7 @@ std::string hugging_face_home() {
   if (const auto cache = environment_variable("XDG_CACHE_HOME"); !cache.empty())
     return (expand_home(cache) / "huggingface").string();
   if (environment_variable("HOME").empty())
-    bad_input(
+    reject(
         "cannot tell where the Hugging Face cache is: none of HF_HUB_CACHE, HF_HOME, "
         "XDG_CACHE_HOME and HOME is set; set HF_HUB_CACHE, or give a local folder");
   return (expand_home("~") / ".cache" / "huggingface").string();
@@ -217,25 +217,25 @@ std::string cached_commit(RepositoryKind kind, const std::string& id, const std:
   return matches.size() == 1 ? matches.front() : "";
 }
 
-std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision) {
-  const auto& id = name_or_folder;
-  if (is_folder(id) || !find_gguf(id).empty()) return id;
+std::string resolve_checkpoint_path(const std::string& path_or_id, const std::string& revision) {
+  const auto& id = path_or_id;
+  if (is_folder(id) || !find_gguf_file(id).empty()) return id;
   if (path_exists(id))
-    bad_input("{}: is a file; expected a checkpoint folder, a GGUF file or a model id", id);
-  if (id.ends_with(".gguf")) bad_input("{}: the file does not exist", id);
+    reject("{}: is a file; expected a checkpoint folder, a GGUF file or a model id", id);
+  if (id.ends_with(".gguf")) reject("{}: the file does not exist", id);
   if (!is_repository_id(id))
-    bad_input(
+    reject(
         "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "
         "'-', '_' and '.'",
         quote_text(id));
   const std::string wanted = revision.empty() ? "main" : revision;
-  if (!is_revision(wanted))
-    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
-              quote_text(wanted));
+  if (!is_valid_revision(wanted))
+    reject("{}: {} is not a revision; expected a branch, a tag or a commit", id,
+           quote_text(wanted));
   return find_snapshot(RepositoryKind::model, id, wanted, "neither a local folder nor a model");
 }
 
-std::string resolve_dataset(const std::string& path_or_id) {
+std::string resolve_dataset_path(const std::string& path_or_id) {
   if (path_exists(path_or_id) || !is_repository_id(path_or_id)) return path_or_id;
   return find_snapshot(RepositoryKind::dataset, path_or_id, "main",
                        "no such file or folder, and no such dataset");

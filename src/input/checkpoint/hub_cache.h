@@ -19,7 +19,7 @@ bool is_repository_id(const std::string& id);
 bool is_normalized_relative_path(const std::string& path);
 
 // Returns true for a valid branch, tag or commit. Slashes are allowed ("refs/pr/3"), ".." is not.
-bool is_revision(const std::string& revision);
+bool is_valid_revision(const std::string& revision);
 
 bool is_commit_hash(const std::string& text);  // 40 hexadecimal digits
 
@@ -46,10 +46,10 @@ std::string cached_commit(RepositoryKind kind, const std::string& id, const std:
 // Returns the folder of a checkpoint. A local folder or GGUF file is returned unchanged; otherwise
 // the model id is looked up in the cache. `revision` is a cached branch or tag, a commit, or a
 // commit prefix of at least 7 digits; "" means main.
-std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision);
+std::string resolve_checkpoint_path(const std::string& path_or_id, const std::string& revision);
 
 // Returns the path of a dataset: the given path if it exists, else the cached main branch of a
 // dataset id. Any other string is returned unchanged, so that the reader reports the error.
-std::string resolve_dataset(const std::string& path_or_id);
+std::string resolve_dataset_path(const std::string& path_or_id);
 
 }  // namespace qkscope

@@ -1,6 +1,6 @@
-// A writer, and readers for weight files that a safetensors header can describe. A safetensors file
-// consists of an 8-byte little-endian header length, a JSON object with dtype, shape and data
-// offsets of every tensor, and the data section.
+// Reads safetensors and PyTorch zip files, and writes safetensors files. A safetensors file has an
+// 8-byte little-endian header length, a JSON object with the dtype, shape and data offsets of every
+// tensor, and the data section.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace qkscope {
 class TensorCache {
  public:
   template <typename Compute>
-  ConstTensorView get(const std::string& name, Compute compute) {
+  ConstTensorView get_or_make(const std::string& name, Compute compute) {
     const std::lock_guard lock(mutex_);
     auto found = tensors_.find(name);
     if (found == tensors_.end()) found = tensors_.emplace(name, compute()).first;
@@ -60,8 +60,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 class SafetensorsFile {
  public:
   // `parse` reads the header; parsers of other formats return an equivalent safetensors header.
-  using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
-  explicit SafetensorsFile(const std::string& path, Parse* parse = parse_safetensors_header)
+  using HeaderParser = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
+  explicit SafetensorsFile(const std::string& path, HeaderParser* parse = parse_safetensors_header)
       : file_(path), header_(parse(file_.bytes(), path)) {}
 
   const std::string& path() const { return file_.path(); }
@@ -79,7 +79,7 @@ class SafetensorsFile {
 
 // ---- Streaming writer: tensors are written in pieces and need not fit in memory together
 
-struct TensorDeclaration {
+struct OutputTensorSpec {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
@@ -92,10 +92,10 @@ struct TensorDeclaration {
 class SafetensorsWriter {
  public:
   // Writes the header and aligns the data section to 64 bytes. Duplicate names are bad input.
-  SafetensorsWriter(const std::string& path, std::span<const TensorDeclaration> tensors,
+  SafetensorsWriter(const std::string& path, std::span<const OutputTensorSpec> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  // Appends bytes to the data section. Tensors must be written in the order of their declaration.
+  // Appends bytes to the data section. Tensors must be written in the constructor's order.
   void write(std::span<const std::byte> bytes) { file_.write(bytes); }
   // Renames the temporary file to its final name. All bytes must have been written.
   void commit();

@@ -43,7 +43,7 @@ class ZipDirectory {
           fail("a record reaches beyond the end of the file");
         }) {}
 
-  ZipMembers read() const {
+  ZipMembers read_members() const {
     auto [at, count] = find_directory();
     ZipMembers members;
     for (; count > 0; --count) {
@@ -62,15 +62,15 @@ class ZipDirectory {
   }
 
  private:
-  struct Directory {
+  struct DirectoryLocation {
     std::uint64_t begin;
     std::uint64_t members;
   };
-  struct Sizes {
+  struct MemberSizes {
     std::uint64_t stored, plain, header;
   };
 
-  Directory find_directory() const {
+  DirectoryLocation find_directory() const {
     const auto end = find_end_record();
     const bool has_64 =
         end >= kLocatorSize && file_.integer_at(end - kLocatorSize, 4) == kEnd64Locator;
@@ -92,7 +92,7 @@ class ZipDirectory {
 
   ZipMember read_member(const std::string& name, std::uint64_t at, std::uint64_t extra,
                         std::uint64_t extra_length) const {
-    const auto sizes = read_sizes(at, extra, extra_length);
+    const auto sizes = read_member_sizes(at, extra, extra_length);
     if (file_.integer_at(at + 10, 2) != 0 || (file_.integer_at(at + 8, 2) & 1) != 0 ||
         sizes.stored != sizes.plain)
       fail(fmt::format("{} is compressed or encrypted", quote_text(name)));
@@ -105,9 +105,9 @@ class ZipDirectory {
   }
 
   // Reads values that do not fit into 32 bits from the zip64 extra field.
-  Sizes read_sizes(std::uint64_t at, std::uint64_t extra, std::uint64_t length) const {
-    Sizes sizes{file_.integer_at(at + 20, 4), file_.integer_at(at + 24, 4),
-                file_.integer_at(at + 42, 4)};
+  MemberSizes read_member_sizes(std::uint64_t at, std::uint64_t extra, std::uint64_t length) const {
+    MemberSizes sizes{file_.integer_at(at + 20, 4), file_.integer_at(at + 24, 4),
+                      file_.integer_at(at + 42, 4)};
     for (auto field = extra; field + 4 <= extra + length;) {
       auto value = field + 4;
       const auto next = value + file_.integer_at(field + 2, 2);
@@ -126,7 +126,7 @@ class ZipDirectory {
     if (file_.integer_at(at, 4) != signature) fail(what);
   }
   [[noreturn]] void fail(const std::string& what) const {
-    bad_input("{}: not a zip file as PyTorch writes them: {}", where_, what);
+    reject("{}: not a zip file as PyTorch writes them: {}", where_, what);
   }
 
   const std::string& where_;
@@ -135,19 +135,19 @@ class ZipDirectory {
 
 // Returns the number of elements. Throws a bad-input error unless the tensor is contiguous; the
 // stride of a dimension of size one is ignored.
-std::uint64_t contiguous_count(const std::string& name, const PickledTensor& tensor,
-                               const std::string& where) {
+std::uint64_t contiguous_element_count(const std::string& name, const PickledTensor& tensor,
+                                       const std::string& where) {
   std::uint64_t count = 1;
   for (std::size_t i = tensor.shape.size(); i-- > 0;) {
     const auto size = static_cast<std::uint64_t>(tensor.shape[i]);
     if (size == 0) return 0;
     if (size > 1 && static_cast<std::uint64_t>(tensor.strides[i]) != count)
-      bad_input(
+      reject(
           "{}: tensor {} is stored with gaps or transposed, which is not supported; save it "
           "contiguous",
           where, quote_text(name));
     if (count > std::numeric_limits<std::int64_t>::max() / size)
-      bad_input("{}: tensor {} has more elements than can be counted", where, quote_text(name));
+      reject("{}: tensor {} has more elements than can be counted", where, quote_text(name));
     count *= size;
   }
   return count;
@@ -157,11 +157,11 @@ TensorHeaderEntry locate_tensor(const std::string& name, const PickledTensor& te
                                 const ZipMember& storage, const std::string& where) {
   const std::uint64_t element = dtype_size(tensor.dtype);
   const auto held = storage.size / element;
-  const auto count = contiguous_count(name, tensor, where);
+  const auto count = contiguous_element_count(name, tensor, where);
   const auto offset = static_cast<std::uint64_t>(tensor.offset);
   if (offset > held || count > held - offset)
-    bad_input("{}: tensor {} needs elements {} to {} of storage {}, which has {}", where,
-              quote_text(name), offset, offset + count, quote_text(tensor.storage), held);
+    reject("{}: tensor {} needs elements {} to {} of storage {}, which has {}", where,
+           quote_text(name), offset, offset + count, quote_text(tensor.storage), held);
   const auto begin = storage.begin + offset * element;
   return {.dtype = tensor.dtype,
           .stored_dtype = std::string(safetensors_name(tensor.dtype)),
@@ -175,11 +175,11 @@ TensorHeaderEntry locate_tensor(const std::string& name, const PickledTensor& te
 SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file,
                                          const std::string& where) {
   if (!bytes_as_text(file).starts_with("PK\x03\x04"))
-    bad_input(
+    reject(
         "{}: not a zip file, so PyTorch before 1.6 wrote it, as a pickle that can run code; "
         "convert it to safetensors where it is trusted",
         where);
-  const auto members = ZipDirectory(file, where).read();
+  const auto members = ZipDirectory(file, where).read_members();
   const auto bytes_of = [&](const ZipMember& member) {
     return file.subspan(static_cast<std::size_t>(member.begin),
                         static_cast<std::size_t>(member.size));
@@ -188,18 +188,18 @@ SafetensorsHeader parse_torch_zip_header(std::span<const std::byte> file,
   const auto pickle = std::ranges::find_if(
       members, [](const auto& member) { return member.first.ends_with(kPickle); });
   if (pickle == members.end())
-    bad_input("{}: a zip file, but no checkpoint of PyTorch: it holds no data.pkl", where);
+    reject("{}: a zip file, but no checkpoint of PyTorch: it holds no data.pkl", where);
   const auto root = pickle->first.substr(0, pickle->first.size() - kPickle.size());
   if (const auto order = members.find(root + "/byteorder");
       order != members.end() && bytes_as_text(bytes_of(order->second)) != "little")
-    bad_input("{}: its numbers are stored with the byte order {}, expected little", where,
-              quote_text(bytes_as_text(bytes_of(order->second)).substr(0, 16)));
+    reject("{}: its numbers are stored with the byte order {}, expected little", where,
+           quote_text(bytes_as_text(bytes_of(order->second)).substr(0, 16)));
   SafetensorsHeader header;
   for (const auto& [name, tensor] : read_tensor_pickle(bytes_of(pickle->second), where)) {
     const auto storage = members.find(root + "/data/" + tensor.storage);
     if (storage == members.end())
-      bad_input("{}: tensor {} lies in storage {}, which is not in the file", where,
-                quote_text(name), quote_text(tensor.storage));
+      reject("{}: tensor {} lies in storage {}, which is not in the file", where, quote_text(name),
+             quote_text(tensor.storage));
     header.tensors.emplace(name, locate_tensor(name, tensor, storage->second, where));
   }
   return header;

@@ -24,7 +24,6 @@ std::uint64_t file_size_or_zero(const fs::path& path) {
   return error ? 0 : size;
 }
 
-// Returns all files and symbolic links below a folder.
 std::vector<fs::path> list_files_and_links_below(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -34,26 +33,26 @@ std::vector<fs::path> list_files_and_links_below(const fs::path& folder) {
   return files;
 }
 
-std::vector<std::string> cached_commits_of_repository(const fs::path& repository) {
+std::vector<std::string> list_cached_commits(const fs::path& repository) {
   const auto snapshots = (repository / "snapshots").string();
   return is_folder(snapshots) ? entry_names(snapshots) : std::vector<std::string>();
 }
 
 // Returns the blob that a snapshot file links to, or "" if the file is not a link.
-std::string linked_blob_of_file(const fs::path& file) {
+std::string linked_blob_name(const fs::path& file) {
   std::error_code error;
   const auto target = fs::read_symlink(file, error);
   return error ? "" : target.filename().string();
 }
 
-CachedEntry describe_repository(const RepositoryName& name, const fs::path& folder) {
+CachedEntry make_cached_entry(const RepositoryName& name, const fs::path& folder) {
   CachedEntry entry{.repository = name, .folder = folder.string(), .revisions = {}};
   for (const auto& blob : list_files_and_links_below(folder / "blobs")) {
     entry.bytes += file_size_or_zero(blob);
     if (blob.extension() == ".incomplete") entry.incomplete_bytes += file_size_or_zero(blob);
   }
   const auto refs = cached_refs(folder.string());
-  for (const auto& commit : cached_commits_of_repository(folder)) {
+  for (const auto& commit : list_cached_commits(folder)) {
     CachedRevision revision{.commit = commit, .refs = {}};
     for (const auto& file : list_files_and_links_below(folder / "snapshots" / commit)) {
       revision.bytes += file_size_or_zero(file);
@@ -70,7 +69,7 @@ CachedEntry describe_repository(const RepositoryName& name, const fs::path& fold
 void remove_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) system_error("remove", path.string(), error.value());
+  if (error) throw_system_error("remove", path.string(), error.value());
 }
 
 std::uint64_t remove_file(const fs::path& path) {
@@ -81,17 +80,17 @@ std::uint64_t remove_file(const fs::path& path) {
 
 // Removes the files of a snapshot for which `selects` returns true, and their blobs unless another
 // snapshot shares them. Removes links first, so that a snapshot never has a dangling link.
-std::uint64_t remove_files(const fs::path& repository, const std::string& commit,
-                           bool (*selects)(const std::string& path)) {
+std::uint64_t remove_snapshot_files(const fs::path& repository, const std::string& commit,
+                                    bool (*selects)(const std::string& path)) {
   std::set<std::string> kept;  // blobs of other snapshots
-  for (const auto& other : cached_commits_of_repository(repository))
+  for (const auto& other : list_cached_commits(repository))
     if (other != commit)
       for (const auto& file : list_files_and_links_below(repository / "snapshots" / other))
-        kept.insert(linked_blob_of_file(file));
+        kept.insert(linked_blob_name(file));
   std::uint64_t bytes = 0;
   for (const auto& file : list_files_and_links_below(repository / "snapshots" / commit)) {
     if (!selects(file.string())) continue;
-    const auto blob = linked_blob_of_file(file);
+    const auto blob = linked_blob_name(file);
     bytes += remove_file(file);
     if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(repository / "blobs" / blob);
   }
@@ -101,9 +100,9 @@ std::uint64_t remove_files(const fs::path& repository, const std::string& commit
 fs::path require_cached_folder(const RepositoryName& repository) {
   auto folder = repository_cache_folder(repository.kind, repository.id);
   if (!is_repository_id(repository.id) || !is_folder(folder))
-    bad_input("{}: no such {} in the cache {}; 'qkscope hub cache' lists what is there",
-              quote_text(repository.id),
-              repository.kind == RepositoryKind::model ? "model" : "dataset", hub_cache_folder());
+    reject("{}: no such {} in the cache {}; 'qkscope hub cache' lists what is there",
+           quote_text(repository.id),
+           repository.kind == RepositoryKind::model ? "model" : "dataset", hub_cache_folder());
   return folder;
 }
 
@@ -131,7 +130,7 @@ bool HubCacheWriter::has_file(const std::string& commit, const RemoteFile& file)
 FileLock HubCacheWriter::lock_blob(const RemoteFile& file) const {
   make_folders(locks_);
   return {locks_ + "/" + file.etag() + ".lock", FileLock::LockMode::exclusive,
-          FileLock::LockWait::yes};
+          FileLock::Blocking::yes};
 }
 
 void HubCacheWriter::link_blob(const std::string& commit, const RemoteFile& file) const {
@@ -142,9 +141,9 @@ void HubCacheWriter::link_blob(const std::string& commit, const RemoteFile& file
   const auto temporary = temporary_path(path.string());
   ::unlink(temporary.c_str());  // left by a killed process with the same pid
   if (::symlink(target.c_str(), temporary.c_str()) != 0)
-    system_error("make a link", temporary, errno);
+    throw_system_error("make a link", temporary, errno);
   if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    system_error("rename to", path.string(), errno);
+    throw_system_error("rename to", path.string(), errno);
 }
 
 void HubCacheWriter::set_ref(const std::string& revision, const std::string& commit) const {
@@ -163,7 +162,7 @@ CacheListing list_cache() {
     for (const auto& name : entry_names(listing.folder))
       if (const auto repository = parse_cache_folder_name(name);
           repository && is_folder(cache / name))
-        listing.entries.push_back(describe_repository(*repository, cache / name));
+        listing.entries.push_back(make_cached_entry(*repository, cache / name));
     return listing;
   });
 }
@@ -171,7 +170,7 @@ CacheListing list_cache() {
 std::uint64_t remove_repository(const RepositoryName& repository) {
   return translate_exceptions([&] {
     const auto folder = require_cached_folder(repository);
-    const auto bytes = describe_repository(repository, folder).bytes;
+    const auto bytes = make_cached_entry(repository, folder).bytes;
     remove_tree(folder / "refs");  // refs first, so that a partial removal does not look complete
     remove_tree(folder);
     remove_tree(folder.parent_path() / ".locks" / folder.filename());
@@ -183,14 +182,14 @@ std::uint64_t remove_revision(const RepositoryName& repository, const std::strin
   return translate_exceptions([&] {
     const auto folder = require_cached_folder(repository);
     const auto commit =
-        is_revision(revision) ? cached_commit(repository.kind, repository.id, revision) : "";
+        is_valid_revision(revision) ? cached_commit(repository.kind, repository.id, revision) : "";
     if (commit.empty())
-      bad_input("{}: no revision {} in the cache; 'qkscope hub cache' lists what is there",
-                repository.id, quote_text(revision));
+      reject("{}: no revision {} in the cache; 'qkscope hub cache' lists what is there",
+             repository.id, quote_text(revision));
     for (const auto& [name, target] : cached_refs(folder.string()))
       if (target == commit) remove_file(folder / "refs" / name);
     remove_file(folder / "trees" / (commit + ".json"));
-    const auto bytes = remove_files(folder, commit, [](const std::string&) { return true; });
+    const auto bytes = remove_snapshot_files(folder, commit, [](const auto&) { return true; });
     remove_tree(folder / "snapshots" / commit);
     return bytes;
   });
@@ -202,7 +201,7 @@ std::uint64_t evict_weights(const std::string& name_or_folder, const std::string
     const fs::path folder = repository_cache_folder(RepositoryKind::model, name_or_folder);
     const auto commit =
         cached_commit(RepositoryKind::model, name_or_folder, revision.empty() ? "main" : revision);
-    return commit.empty() ? 0 : remove_files(folder, commit, is_weight_file);
+    return commit.empty() ? 0 : remove_snapshot_files(folder, commit, is_weight_file);
   });
 }
 

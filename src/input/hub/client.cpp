@@ -27,12 +27,11 @@ bool environment_flag(const char* name) {
 std::string validate_access_token(const std::string& text, const std::string& where) {
   auto token = trim_white_space(text);
   if (std::ranges::any_of(token, [](unsigned char c) { return c <= ' ' || c >= 0x7f; }))
-    bad_input("{}: holds spaces or characters that no token has; expected one word (hf_...)",
-              where);
+    reject("{}: holds spaces or characters that no token has; expected one word (hf_...)", where);
   return token;
 }
 
-std::string find_token() {
+std::string find_access_token() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
     if (auto token = validate_access_token(environment_variable(name), name); !token.empty())
       return token;
@@ -58,23 +57,23 @@ constexpr int kMostRedirects = 8;
 
 // Returns the target of a redirect. Throws if following the redirect would be unsafe.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
-  auto next = translate_response_errors(
+  auto next = parse_with_url_in_errors(
       request.url, [&] { return resolve_url(request.url, response.header("location")); });
   if (next.scheme == "http" && (request.url.scheme == "https" || !is_loopback(next)))
-    failure("{}: sends us on to {}, which is not encrypted; not followed",
-            request.url.without_query(), next.without_query());
+    throw_failure("{}: sends us on to {}, which is not encrypted; not followed",
+                  request.url.without_query(), next.without_query());
   if (request.method == "GET" && !request.may_leave_endpoint && !is_same_server(next, endpoint))
-    failure("{}: sends a question to the Hub on to another server, {}; not followed",
-            request.url.without_query(), next.without_query());
+    throw_failure("{}: sends a question to the Hub on to another server, {}; not followed",
+                  request.url.without_query(), next.without_query());
   const bool repeatable = response.status == 307 || response.status == 308;
   if (request.method != "GET" && !(repeatable && is_same_server(next, endpoint)))
-    failure("{}: sends a {} on to {}; not followed", request.url.without_query(), request.method,
-            next.without_query());
+    throw_failure("{}: sends a {} on to {}; not followed", request.url.without_query(),
+                  request.method, next.without_query());
   return next;
 }
 
 // Returns the explanation sent by the server, as a suffix for an error message.
-std::string server_explanation(const HttpResponse& response) {
+std::string server_error_message(const HttpResponse& response) {
   auto text = response.header("x-error-message");
   constexpr std::size_t kLongest = 64 << 10;  // bytes; longer bodies are HTML pages
   if (text.empty() && response.body.size() < kLongest) {
@@ -85,7 +84,7 @@ std::string server_explanation(const HttpResponse& response) {
   return text.empty() ? "" : fmt::format(" (it says {})", quote_text(text));
 }
 
-std::string advise_on_token(const HubClient& client) {
+std::string token_advice(const HubClient& client) {
   return client.settings().token.empty()
              ? "no token was sent: set HF_TOKEN, or log in with 'hf auth login'"
              : "the token that was sent (HF_TOKEN or the token file) may be of another user, "
@@ -113,7 +112,7 @@ void sleep_unless_stopped(double seconds, const std::atomic<bool>* stop) {
 HubSettings hub_settings() {
   HubSettings settings;
   settings.endpoint = find_endpoint();
-  settings.token = find_token();
+  settings.token = find_access_token();
   settings.offline = environment_flag("HF_HUB_OFFLINE") || environment_flag("TRANSFORMERS_OFFLINE");
   if (const auto seconds = environment_variable("HF_HUB_DOWNLOAD_TIMEOUT"); !seconds.empty())
     settings.stall_seconds = static_cast<int>(
@@ -121,7 +120,7 @@ HubSettings hub_settings() {
   return settings;
 }
 
-Url HubClient::endpoint_url(const std::string& path) const {
+Url HubClient::make_url(const std::string& path) const {
   auto url = settings_.endpoint;
   if (url.target.ends_with('/')) url.target.pop_back();
   url.target += path;
@@ -142,7 +141,7 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
     if (!redirected || response.header("location").empty()) return response;
     request.url = redirect_target(request, response, settings_.endpoint);
   }
-  failure("{}: more than {} redirects", request.url.without_query(), kMostRedirects);
+  throw_failure("{}: more than {} redirects", request.url.without_query(), kMostRedirects);
 }
 
 HttpResponse HubClient::send(const HttpRequest& request) const {
@@ -154,12 +153,12 @@ HttpResponse HubClient::send(const HttpRequest& request) const {
 }
 
 Json HubClient::post_json(const Repository& repository, const Url& url, const Json& body) const {
-  const auto response = send(make_json_post(url, body));
-  if (!response.ok()) throw_refusal(*this, response, repository, RepositoryAccess::write);
+  const auto response = send(make_post_request(url, body));
+  if (!response.ok()) throw_response_error(*this, response, repository, RepositoryAccess::write);
   return parse_response(response, url);
 }
 
-HttpRequest make_json_post(const Url& url, const Json& body) {
+HttpRequest make_post_request(const Url& url, const Json& body) {
   return {.method = "POST",
           .url = url,
           .headers = {{"Content-Type", "application/json"}},
@@ -167,8 +166,8 @@ HttpRequest make_json_post(const Url& url, const Json& body) {
 }
 
 Json parse_response(const HttpResponse& response, const Url& url) {
-  return translate_response_errors(url,
-                                   [&] { return parse_json(response.body, url.without_query()); });
+  return parse_with_url_in_errors(url,
+                                  [&] { return parse_json(response.body, url.without_query()); });
 }
 
 void rethrow_response_error(const Url& url) {
@@ -176,45 +175,43 @@ void rethrow_response_error(const Url& url) {
     throw;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::failure) throw;
-    failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
+    throw_failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
   } catch (const Json::exception& error) {
-    failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
+    throw_failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
   }
 }
 
 void throw_connection_error(const HttpResponse& response, const Url& url) {
-  failure(
+  throw_failure(
       "{}: {}; is the network there? HF_HUB_OFFLINE=1 works with what the cache holds, and the "
       "same command continues later",
       url.without_query(), response.fault);
 }
 
-void throw_refusal(const HubClient& client, const HttpResponse& response,
-                   const Repository& repository, RepositoryAccess access) {
+void throw_response_error(const HubClient& client, const HttpResponse& response,
+                          const Repository& repository, RepositoryAccess access) {
   const auto code = response.header("x-error-code");
   const auto name = fmt::format("{} {}", repository.kind_name(), repository.id);
   if (code == "GatedRepo")
-    bad_input(
-        "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
-        name, client.endpoint_url(repository.page_path()).to_string(), advise_on_token(client));
+    reject("{}: access is gated: accept its conditions at {} and use a token of that account; {}",
+           name, client.make_url(repository.web_path()).to_string(), token_advice(client));
   if (code == "RevisionNotFound")
-    bad_input("{}: the Hub has no such revision{}", name, server_explanation(response));
+    reject("{}: the Hub has no such revision{}", name, server_error_message(response));
   if (response.status == 404 || code == "RepoNotFound")
-    bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
-              name, client.endpoint_url("").without_query(), repository.kind_name(),
-              advise_on_token(client));
+    reject("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
+           name, client.make_url("").without_query(), repository.kind_name(), token_advice(client));
   if (response.status == 401 || response.status == 403)
-    bad_input("{}: the Hub does not allow to {} it{}; {}", name,
-              access == RepositoryAccess::read ? "read" : "write to", server_explanation(response),
-              advise_on_token(client));
+    reject("{}: the Hub does not allow to {} it{}; {}", name,
+           access == RepositoryAccess::read ? "read" : "write to", server_error_message(response),
+           token_advice(client));
   if (response.status == 429)
-    failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,
-            server_explanation(response));
+    throw_failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,
+                  server_error_message(response));
   if (response.status >= 500)
-    failure("{}: the Hub is in trouble (status {}){}; run the same command later", name,
-            response.status, server_explanation(response));
-  failure("{}: the Hub answers with status {}{}", name, response.status,
-          server_explanation(response));
+    throw_failure("{}: the Hub is in trouble (status {}){}; run the same command later", name,
+                  response.status, server_error_message(response));
+  throw_failure("{}: the Hub answers with status {}{}", name, response.status,
+                server_error_message(response));
 }
 
 bool is_retryable(const HttpResponse& response) {
@@ -233,11 +230,10 @@ std::optional<double> parse_retry_after(const std::string& header, double now) {
 }
 
 bool Backoff::wait_before_retry(const HttpResponse& response) {
-  if (!is_retryable(response) || ++tries_ >= settings_.attempts || stop_was_requested(stop_))
+  if (!is_retryable(response) || ++attempts_ >= settings_.attempts || stop_was_requested(stop_))
     return false;
   const auto asked = parse_retry_after(response.header("retry-after"), unix_seconds());
-  const double own =
-      std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
+  const double own = std::min(kLongestOwnWait, settings_.first_wait * std::exp2(attempts_ - 1));
   const double seconds = asked.value_or(own);
   if (seconds > settings_.longest_wait) return false;
   log::debug("{}; trying again in {:.1f} s",

@@ -1,6 +1,6 @@
-// Client of the Hub API: authentication, redirects, retries, and the meaning of error responses;
-// the files of a repository at one commit, their listing from the Hub or the cache, and downloads
-// into the Hugging Face cache. fetch.cpp also implements the fetch functions of qkscope/hub.h.
+// Client of the Hub API (authentication, redirects, retries, error messages), listings of the files
+// of a repository from the Hub or the cache, and downloads into the Hugging Face cache. fetch.cpp
+// also implements the fetch functions of qkscope/hub.h.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ HubSettings hub_settings();
 struct Repository : RepositoryName {
   std::string kind_name() const { return kind == RepositoryKind::model ? "model" : "dataset"; }
   std::string api_path() const { return "/api/" + kind_name() + "s/" + id; }
-  std::string page_path() const {
+  std::string web_path() const {
     return kind == RepositoryKind::model ? "/" + id : "/datasets/" + id;
   }
 };
@@ -45,17 +45,17 @@ class HubClient {
 
   const HubSettings& settings() const { return settings_; }
   const std::atomic<bool>* stop_flag() const { return stop_; }
-  Url endpoint_url(const std::string& path) const;  // URL of a path below the endpoint
+  Url make_url(const std::string& path) const;  // URL of a path below the endpoint
 
-  // Sends a request once. Redirects stay on the endpoint; a GET with may_leave_endpoint may follow
-  // one to any https server. The token is sent to the endpoint only. A connection failure is
-  // returned as status 0.
+  // Sends a request without retries. Follows redirects within the endpoint, and a GET request whose
+  // may_leave_endpoint is set to any https server, but sends the access token to the endpoint only.
+  // Returns status 0 after a connection failure.
   HttpResponse send_once(HttpRequest request) const;
 
   // Sends a request and retries if is_retryable(). Throws if the connection keeps failing.
   HttpResponse send(const HttpRequest& request) const;
 
-  // Sends a POST and parses the JSON response. Calls throw_refusal() for an unsuccessful status.
+  // Sends a POST and parses the JSON response. Calls throw_response_error() for a failure status.
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
  private:
@@ -63,7 +63,7 @@ class HubClient {
   const std::atomic<bool>* stop_;
 };
 
-HttpRequest make_json_post(const Url& url, const Json& body);
+HttpRequest make_post_request(const Url& url, const Json& body);
 Json parse_response(const HttpResponse& response, const Url& url);
 
 // Call inside a catch block around code that parses a response. Turns parse errors into a failure
@@ -71,7 +71,7 @@ Json parse_response(const HttpResponse& response, const Url& url);
 [[noreturn]] void rethrow_response_error(const Url& url);
 
 template <typename Body>
-auto translate_response_errors(const Url& url, const Body& body) {
+auto parse_with_url_in_errors(const Url& url, const Body& body) {
   try {
     return body();
   } catch (...) {
@@ -82,8 +82,8 @@ auto translate_response_errors(const Url& url, const Body& body) {
 enum class RepositoryAccess { read, write };
 
 // Throws an error that explains an unsuccessful response and suggests what to do.
-[[noreturn]] void throw_refusal(const HubClient& client, const HttpResponse& response,
-                                const Repository& repository, RepositoryAccess access);
+[[noreturn]] void throw_response_error(const HubClient& client, const HttpResponse& response,
+                                       const Repository& repository, RepositoryAccess access);
 
 [[noreturn]] void throw_connection_error(const HttpResponse& response, const Url& url);
 
@@ -100,14 +100,14 @@ class Backoff {
   Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
       : settings_(settings), stop_(stop) {}
 
-  // Sleeps with doubling delays, or as Retry-After demands. Returns false after the last attempt.
+  // Waits with exponential backoff or as Retry-After specifies. Returns false to give up.
   bool wait_before_retry(const HttpResponse& response);
-  void reset_tries() { tries_ = 0; }
+  void reset_attempt_count() { attempts_ = 0; }
 
  private:
   const HubSettings& settings_;
   const std::atomic<bool>* stop_;
-  int tries_ = 0;
+  int attempts_ = 0;
 };
 
 struct RemoteFile {
@@ -115,7 +115,7 @@ struct RemoteFile {
   std::uint64_t size = 0;
   std::string git_sha1;
   std::string sha256 = {};    // for large files (LFS); else ""
-  std::string xet_hash = {};  // stored for huggingface_hub
+  std::string xet_hash = {};  // only written to the cached file list, for huggingface_hub
 
   // Content hash used by the Hub; also the name of the blob in the cache.
   const std::string& etag() const { return sha256.empty() ? git_sha1 : sha256; }
@@ -126,7 +126,7 @@ using RemoteTree = std::vector<RemoteFile>;  // sorted by path
 const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& path);
 std::vector<std::string> list_tree_paths(const RemoteTree& tree);
 
-// Asks the Hub for the current commit of a branch, tag or commit. Throws a bad-input error that
+// Asks the Hub for the full commit hash of a branch, tag or commit. Throws a bad-input error that
 // lists the branches if the revision does not exist.
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision);
@@ -136,8 +136,8 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository);
 
-// Reads the cached file list of a commit, trees/COMMIT.json, which huggingface_hub shares. Returns
-// nullopt if the file is missing or invalid.
+// Reads the cached file list of a commit, trees/COMMIT.json, in the format of huggingface_hub.
+// Returns nullopt if the file is missing or invalid.
 std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
                                                 const std::string& commit);
 void write_cached_file_list(const std::string& repository_cache_folder, const std::string& commit,
@@ -165,7 +165,7 @@ class HubCacheWriter {
   // Locks a blob for writing; blocks while another process holds the lock.
   FileLock lock_blob(const RemoteFile& file) const;
 
-  // Links an existing blob into a snapshot. Replaces a wrong link.
+  // Links a blob into a snapshot. Replaces a link whose target is missing or has the wrong size.
   void link_blob(const std::string& commit, const RemoteFile& file) const;
   void set_ref(const std::string& revision, const std::string& commit) const;
 
@@ -181,23 +181,22 @@ void download_files(const HubClient& client, const Repository& repository,
                     const std::string& commit, const std::vector<RemoteFile>& files, bool quiet);
 
 // Callback that reads a repository file; returns nullopt if it is neither cached nor downloadable.
-using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
+using RemoteFileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
-// Callback that selects the files to download from `paths`, the complete listing of a repository.
-// Returns nullopt if a file required for the choice could not be read.
-using FileFilter = std::function<std::optional<std::vector<std::string>>(
-    const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
+// Callback that selects files to download. `paths` is the complete listing of the repository.
+// Returns nullopt if a file that determines the selection could not be read.
+using RemoteFileFilter = std::function<std::optional<std::vector<std::string>>(
+    const std::vector<std::string>& paths, const RemoteFileReader& read, const std::string& where)>;
 
 inline bool is_weight_file(const std::string& path) {
   return path.ends_with(".safetensors") || path.ends_with(".bin");
 }
 
-// Adds `path` to `chosen` if the repository lists it.
 void add_path_if_listed(const std::vector<std::string>& paths, const std::string& path,
                         std::vector<std::string>& chosen);
 
-// Selects one dataset split and the dataset card. `name`: configuration, "" for the default.
-FileFilter make_split_file_filter(const std::string& name, const std::string& split);
+// Selects the dataset card and the files of a split. `name`: configuration, or "" for the default.
+RemoteFileFilter make_dataset_filter(const std::string& name, const std::string& split);
 
 struct RepositoryRevision {
   RepositoryName repository;
@@ -207,8 +206,8 @@ struct RepositoryRevision {
 
 // Downloads the missing files and returns the snapshot folder. Returns "" in offline mode if the
 // revision is not cached.
-std::string fetch_repository_files(const RepositoryRevision& target, const FileFilter& choice,
-                                   const FetchOptions& options);
+std::string fetch_repository_snapshot(const RepositoryRevision& target,
+                                      const RemoteFileFilter& choice, const FetchOptions& options);
 
 // Returns all file paths in the commit of a cached snapshot, or nullopt if the cache has no listing
 // of the commit. Older Hub clients do not store listings.
@@ -216,7 +215,7 @@ std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName
                                                             const std::string& snapshot);
 
 // Fetches only the config.json of a checkpoint and returns its folder.
-std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
-                         const FetchOptions& options);
+std::string fetch_config_folder(const std::string& name_or_folder, const std::string& revision,
+                                const FetchOptions& options);
 
 }  // namespace qkscope

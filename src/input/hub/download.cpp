@@ -28,43 +28,43 @@ namespace {
 
 constexpr int kMaxWrongHashes = 2;  // complete downloads with a wrong hash before giving up
 
-Digest new_digest(const RemoteFile& file) {
+Digest make_blob_digest(const RemoteFile& file) {
   return file.sha256.empty() ? start_git_blob_digest(file.size)
                              : Digest(Digest::HashAlgorithm::sha256);
 }
 
 // A partial download, BLOB.incomplete, with the running hash of its content.
-class PartialFile {
+class PartialDownload {
  public:
-  PartialFile(const std::string& blob, const RemoteFile& file)
-      : path_(blob + ".incomplete"), file_(file), digest_(new_digest(file)) {
+  PartialDownload(const std::string& blob, const RemoteFile& file)
+      : path_(blob + ".incomplete"), file_(file), digest_(make_blob_digest(file)) {
     descriptor_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (!descriptor_.is_open()) system_error("write", path_, errno);
+    if (!descriptor_.is_open()) throw_system_error("write", path_, errno);
     const MappedFile existing(path_);
-    digest_.add(existing.bytes());
+    digest_.update(existing.bytes());
     size_ = existing.bytes().size();
-    ::lseek(descriptor_.number(), 0, SEEK_END);
+    ::lseek(descriptor_.fd(), 0, SEEK_END);
     if (size_ > file_.size) restart();
   }
 
   std::uint64_t size() const { return size_; }
 
   void append(std::span<const std::byte> bytes) {
-    digest_.add(bytes);
+    digest_.update(bytes);
     write_all(descriptor_, bytes, path_);
     size_ += bytes.size();
   }
 
   void restart() {
-    if (::ftruncate(descriptor_.number(), 0) != 0) system_error("empty", path_, errno);
-    ::lseek(descriptor_.number(), 0, SEEK_SET);
+    if (::ftruncate(descriptor_.fd(), 0) != 0) throw_system_error("empty", path_, errno);
+    ::lseek(descriptor_.fd(), 0, SEEK_SET);
     size_ = 0;
-    digest_ = new_digest(file_);
+    digest_ = make_blob_digest(file_);
   }
 
-  bool has_expected_hash() { return digest_.hex() == file_.etag(); }
+  bool has_expected_hash() { return digest_.finalize_hex() == file_.etag(); }
 
-  void move_to(const std::string& blob) { move_into_place(path_, blob); }
+  void move_to(const std::string& blob) { rename_durably(path_, blob); }
 
  private:
   std::string path_;
@@ -80,7 +80,7 @@ struct BlobDownload {
   const Repository& repository;
   Url url;
   const RemoteFile& file;
-  // Receives the number of bytes downloaded by this and earlier runs. May throw to cancel.
+  // Called with the number of bytes downloaded by this and earlier runs. May throw to cancel.
   std::function<void(std::uint64_t)> progress;
 
   // Returns when the blob is in place; throws if the download fails permanently.
@@ -88,14 +88,15 @@ struct BlobDownload {
     const HubCacheWriter cache(repository);
     make_folders(cache.folder() + "/blobs");
     const auto lock = cache.lock_blob(file);
-    if (!cache.has_blob(file)) {  // else another process was faster
-      PartialFile partial(cache.blob_path(file), file);
+    if (!cache.has_blob(file)) {  // else another process has downloaded the blob
+      PartialDownload partial(cache.blob_path(file), file);
       resume_download(partial);
       for (int wrong = 1; !partial.has_expected_hash(); ++wrong) {
         partial.restart();
         if (wrong == kMaxWrongHashes)
-          failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
-                  url.without_query(), file.sha256.empty() ? "git SHA-1" : "SHA-256", file.etag());
+          throw_failure(
+              "{}: the downloaded content does not have the {} that the Hub announced, {}",
+              url.without_query(), file.sha256.empty() ? "git SHA-1" : "SHA-256", file.etag());
         log::warn("{}: what came is not what the Hub announced; downloading it again", file.path);
         resume_download(partial);
       }
@@ -104,14 +105,14 @@ struct BlobDownload {
     progress(file.size);
   }
 
-  void resume_download(PartialFile& partial) const {
+  void resume_download(PartialDownload& partial) const {
     Backoff backoff(client.settings(), client.stop_flag());
     progress(partial.size());
     while (partial.size() < file.size) {
       const auto before = partial.size();
       auto response = request_remaining_bytes(partial);
       if (partial.size() == file.size) return;
-      if (partial.size() > before && !response.too_slow) backoff.reset_tries();
+      if (partial.size() > before && !response.too_slow) backoff.reset_attempt_count();
       if (response.status == 416) {  // the server rejects the range
         partial.restart();
         response = {.fault = "the server cannot continue the file", .transient = true};
@@ -122,13 +123,13 @@ struct BlobDownload {
       }
       if (backoff.wait_before_retry(response)) continue;
       if (client.stop_flag() != nullptr && client.stop_flag()->load())
-        failure("the download was stopped");
+        throw_failure("the download was stopped");
       if (response.status == 0) throw_connection_error(response, url);
-      throw_refusal(client, response, repository, RepositoryAccess::read);
+      throw_response_error(client, response, repository, RepositoryAccess::read);
     }
   }
 
-  HttpResponse request_remaining_bytes(PartialFile& partial) const {
+  HttpResponse request_remaining_bytes(PartialDownload& partial) const {
     HttpRequest request{.url = url, .may_leave_endpoint = true};
     if (partial.size() > 0)
       request.headers.emplace_back("Range", fmt::format("bytes={}-", partial.size()));
@@ -137,8 +138,8 @@ struct BlobDownload {
       if (!std::exchange(begun, true) && head.status == 200 && partial.size() > 0)
         partial.restart();  // the server ignored the range and restarts
       if (partial.size() + bytes.size() > file.size)
-        failure("{}: the server sends more than the {} bytes it announced", url.without_query(),
-                file.size);
+        throw_failure("{}: the server sends more than the {} bytes it announced",
+                      url.without_query(), file.size);
       partial.append(bytes);
       progress(partial.size());
     };
@@ -146,7 +147,7 @@ struct BlobDownload {
   }
 };
 
-// Returns each missing blob once, although several files may share it.
+// Returns the blobs that the cache lacks, each blob once even if several files share it.
 std::vector<RemoteFile> missing_blobs(const HubCacheWriter& cache, const std::string& commit,
                                       const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;
@@ -167,7 +168,7 @@ void check_free_disk_space(const HubCacheWriter& cache, const std::vector<Remote
   std::error_code error;
   const auto space = std::filesystem::space(cache.folder(), error);
   if (!error && space.available < needed)
-    failure(
+    throw_failure(
         "{}: {} are to be downloaded, but the disk has only {} left; free some, or set "
         "HF_HUB_CACHE to a folder on a larger disk ('qkscope hub cache' shows what is there)",
         cache.folder(), format_bytes(needed), format_bytes(space.available));
@@ -246,15 +247,15 @@ void download_files(const HubClient& client, const Repository& repository,
     check_free_disk_space(cache, missing);
     // Start with the largest files, so that no large file is downloaded alone at the end.
     std::ranges::stable_sort(missing, std::greater<>(), &RemoteFile::size);
-    TransferProgress meter("download " + repository.id, project(missing, &RemoteFile::size), quiet);
+    TransferProgress meter("download " + repository.id, to_vector(missing, &RemoteFile::size),
+                           quiet);
     run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
       const auto progress = [&](std::uint64_t bytes) {
-        if (failed) failure("stopped after another file failed");
+        if (failed) throw_failure("stopped after another file failed");
         meter.update(i, bytes);
       };
-      const auto url =
-          client.endpoint_url(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
-                                          percent_encode(missing[i].path, "/")));
+      const auto url = client.make_url(fmt::format("{}/resolve/{}/{}", repository.web_path(),
+                                                   commit, percent_encode(missing[i].path, "/")));
       BlobDownload{client, repository, url, missing[i], progress}.run();
     });
   }

@@ -32,7 +32,7 @@ bool contains_path(const Paths& paths, const std::string& path) {
   return std::ranges::find(paths, path) != paths.end();
 }
 
-void add_tokenizer(const Paths& paths, Paths& chosen) {
+void add_tokenizer_files(const Paths& paths, Paths& chosen) {
   for (const char* name : kBesideTokenizer) add_path_if_listed(paths, name, chosen);
   add_path_if_listed(paths, kTokenizer, chosen);
 }
@@ -44,12 +44,12 @@ const WeightFileNames* find_weight_format(const Paths& paths) {
 }
 
 // Adds the weight files to `chosen`. Returns false if the shard index could not be read.
-bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
-                 Paths& chosen) {
+bool add_weight_files(const Paths& paths, const RemoteFileReader& read, const std::string& where,
+                      Paths& chosen) {
   const auto* format = find_weight_format(paths);
   if (format == nullptr)
-    bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
-              kWeightFormats[0].single, kWeightFormats[0].index, format_name_list(paths));
+    reject("{}: no weights that can be read: expected {} or {}; it holds {}", where,
+           kWeightFormats[0].single, kWeightFormats[0].index, format_name_list(paths));
   if (contains_path(paths, format->single)) {
     chosen.push_back(format->single);
     return true;
@@ -61,7 +61,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
     shards.insert(shard);
   for (const auto& shard : shards) {
     if (!contains_path(paths, shard))
-      bad_input("{}: {} names the shard {}, which is not there", where, format->index, shard);
+      reject("{}: {} names the shard {}, which is not there", where, format->index, shard);
     chosen.push_back(shard);
   }
   chosen.push_back(format->index);
@@ -70,41 +70,42 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
 
 void require_config(const Paths& paths, const std::string& where) {
   if (!contains_path(paths, kConfig))
-    bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig,
-              format_name_list(paths));
+    reject("{}: no checkpoint: expected a {}; it holds {}", where, kConfig,
+           format_name_list(paths));
 }
 
 // Selects config.json, weights (single file, or index and shards) and tokenizer. Selects the shard
-// index even without `weights`, because it lists the tensors. config.json comes last, because
-// download_files() links files in this order.
-FileFilter make_checkpoint_filter(bool weights) {
-  return [weights](const Paths& paths, const FileReader& read,
+// index even without `weights`, because it lists the tensors. config.json comes last and
+// is therefore linked last: a snapshot that has it is complete.
+RemoteFileFilter make_checkpoint_filter(bool weights) {
+  return [weights](const Paths& paths, const RemoteFileReader& read,
                    const std::string& where) -> std::optional<Paths> {
     require_config(paths, where);
     Paths chosen;
-    add_tokenizer(paths, chosen);
+    add_tokenizer_files(paths, chosen);
     for (const char* name : kBesideConfig) add_path_if_listed(paths, name, chosen);
     if (const auto* format = find_weight_format(paths); !weights && format != nullptr)
       add_path_if_listed(paths, format->index, chosen);
-    if (weights && !add_weights(paths, read, where, chosen)) return {};
+    if (weights && !add_weight_files(paths, read, where, chosen)) return {};
     chosen.push_back(kConfig);
     return chosen;
   };
 }
 
-std::optional<Paths> choose_tokenizer_files(const Paths& paths, const FileReader&,
+std::optional<Paths> choose_tokenizer_files(const Paths& paths, const RemoteFileReader&,
                                             const std::string& where) {
   if (!contains_path(paths, kTokenizer))
-    bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
-              format_name_list(paths));
+    reject("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer,
+           format_name_list(paths));
   Paths chosen;
-  add_tokenizer(paths, chosen);
+  add_tokenizer_files(paths, chosen);
   return chosen;
 }
 
 class RevisionFetcher {
  public:
-  RevisionFetcher(const RepositoryRevision& target, FileFilter choice, const FetchOptions& options)
+  RevisionFetcher(const RepositoryRevision& target, RemoteFileFilter choice,
+                  const FetchOptions& options)
       : repository_{target.repository},
         revision_(target.revision.empty() ? "main" : target.revision),
         pinned_(target.commit),
@@ -114,11 +115,11 @@ class RevisionFetcher {
         cache_(repository_) {}
 
   // Returns the snapshot folder, or "" in offline mode if the revision is not cached.
-  std::string run() {
+  std::string fetch_snapshot() {
     const auto known =
         pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
     const bool offline = client_.settings().offline;
-    if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
+    if (!known.empty() && (offline || !options_.refresh) && is_fully_cached(known, offline))
       return cache_.snapshot_folder(known);
     const bool usable = !known.empty() && is_folder(cache_.snapshot_folder(known)) &&
                         !read_cached_file_list(cache_.folder(), known);
@@ -136,7 +137,7 @@ class RevisionFetcher {
       log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
       return cache_.snapshot_folder(known);
     }
-    return download(listing);
+    return download_snapshot(listing);
   }
 
  private:
@@ -145,13 +146,13 @@ class RevisionFetcher {
     RemoteTree tree;
   };
 
-  std::string where(const std::string& commit) const {
+  std::string describe_revision(const std::string& commit) const {
     return fmt::format("{} {}, revision {} ({})", repository_.kind_name(), repository_.id,
                        revision_, commit.substr(0, 7));
   }
 
   // Returns true if the cache contains the listing of the commit and all needed files.
-  bool is_complete(const std::string& commit, bool explain) const {
+  bool is_fully_cached(const std::string& commit, bool explain) const {
     const auto tree = read_cached_file_list(cache_.folder(), commit);
     if (!tree) return false;
     std::vector<std::string> missing;
@@ -162,10 +163,10 @@ class RevisionFetcher {
       return false;
     }
     if (explain && !missing.empty())
-      bad_input(
+      reject(
           "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
           "hub download' with the network on",
-          where(commit), format_name_list(missing));
+          describe_revision(commit), format_name_list(missing));
     return missing.empty();
   }
 
@@ -181,7 +182,7 @@ class RevisionFetcher {
       missing.push_back(path);
       return {};
     };
-    const auto chosen = choice_(list_tree_paths(tree), read, where(commit));
+    const auto chosen = choice_(list_tree_paths(tree), read, describe_revision(commit));
     if (chosen) std::ranges::copy_if(*chosen, std::back_inserter(missing), std::not_fn(there));
     return missing;
   }
@@ -197,7 +198,7 @@ class RevisionFetcher {
     return {commit, std::move(tree)};
   }
 
-  std::string download(const CommitListing& listing) const {
+  std::string download_snapshot(const CommitListing& listing) const {
     const auto& [commit, tree] = listing;
     auto folder = cache_.snapshot_folder(commit);
     const auto read = [&](const std::string& path) {
@@ -205,7 +206,7 @@ class RevisionFetcher {
                      true);
       return std::optional(std::string(MappedFile(folder + "/" + path).text()));
     };
-    const auto chosen = choice_(list_tree_paths(tree), read, where(commit));
+    const auto chosen = choice_(list_tree_paths(tree), read, describe_revision(commit));
     std::vector<RemoteFile> files;
     for (const auto& path : chosen.value()) files.push_back(*find_remote_file(tree, path));
     download_files(client_, repository_, commit, files, options_.quiet);
@@ -216,31 +217,32 @@ class RevisionFetcher {
   Repository repository_;
   std::string revision_;
   std::string pinned_;  // commit chosen by the caller, or ""
-  FileFilter choice_;
+  RemoteFileFilter choice_;
   FetchOptions options_;
   HubClient client_;
   HubCacheWriter cache_;
 };
 
 // Names such as "texts.jsonl" and "model.gguf" mean missing local files, not Hub repositories.
-bool is_remote_name(const std::string& name) {
+bool is_hub_name(const std::string& name) {
   const auto ends = [&](auto ending) { return name.ends_with(ending); };
   return is_repository_id(name) && !ends(".gguf") && std::ranges::none_of(kDataEndings, ends);
 }
 
 bool is_remote_checkpoint(const std::string& name, const std::string& revision) {
-  return !path_exists(name) && is_remote_name(name) && (revision.empty() || is_revision(revision));
+  return !path_exists(name) && is_hub_name(name) &&
+         (revision.empty() || is_valid_revision(revision));
 }
 
 // Fetches the selected files of a model. Returns a local folder unchanged.
 std::string fetch_model(const std::string& name_or_folder, const std::string& revision,
-                        const FileFilter& choice, const FetchOptions& options) {
+                        const RemoteFileFilter& choice, const FetchOptions& options) {
   const auto folder =
       is_remote_checkpoint(name_or_folder, revision)
-          ? fetch_repository_files({{RepositoryKind::model, name_or_folder}, revision, ""}, choice,
-                                   options)
+          ? fetch_repository_snapshot({{RepositoryKind::model, name_or_folder}, revision, ""},
+                                      choice, options)
           : "";
-  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+  return folder.empty() ? resolve_checkpoint_path(name_or_folder, revision) : folder;
 }
 
 CheckpointBytes count_checkpoint_bytes(const HubCacheWriter& cache, const std::string& commit,
@@ -252,7 +254,7 @@ CheckpointBytes count_checkpoint_bytes(const HubCacheWriter& cache, const std::s
     return std::string(MappedFile(file).text());
   };
   const auto chosen = make_checkpoint_filter(true)(list_tree_paths(tree), read, folder);
-  if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
+  if (!chosen) reject("{}: the index of its weights is not in the cache", folder);
   CheckpointBytes bytes;
   for (const auto& path : *chosen) {
     const auto& file = *find_remote_file(tree, path);
@@ -269,11 +271,11 @@ void add_path_if_listed(const Paths& paths, const std::string& path, Paths& chos
   if (contains_path(paths, path)) chosen.push_back(path);
 }
 
-FileFilter make_split_file_filter(const std::string& name, const std::string& split) {
+RemoteFileFilter make_dataset_filter(const std::string& name, const std::string& split) {
   CorpusOptions corpus;
   if (!name.empty()) corpus.name = name;
   corpus.split = split;
-  return [corpus](const Paths& paths, const FileReader& read,
+  return [corpus](const Paths& paths, const RemoteFileReader& read,
                   const std::string& where) -> std::optional<Paths> {
     std::string card;
     if (contains_path(paths, kCard)) {
@@ -281,15 +283,15 @@ FileFilter make_split_file_filter(const std::string& name, const std::string& sp
       if (!text) return {};
       card = *text;
     }
-    auto chosen = choose_split_files(paths, card, corpus, where);
+    auto chosen = choose_dataset_files(paths, card, corpus, where);
     add_path_if_listed(paths, kCard, chosen);
     return chosen;
   };
 }
 
-std::string fetch_repository_files(const RepositoryRevision& target, const FileFilter& choice,
-                                   const FetchOptions& options) {
-  return RevisionFetcher(target, choice, options).run();
+std::string fetch_repository_snapshot(const RepositoryRevision& target,
+                                      const RemoteFileFilter& choice, const FetchOptions& options) {
+  return RevisionFetcher(target, choice, options).fetch_snapshot();
 }
 
 std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName& repository,
@@ -300,9 +302,10 @@ std::optional<std::vector<std::string>> list_snapshot_files(const RepositoryName
   return tree ? std::optional(list_tree_paths(*tree)) : std::nullopt;
 }
 
-std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
-                         const FetchOptions& options) {
-  const auto only_config = [](const Paths& paths, const FileReader&, const std::string& where) {
+std::string fetch_config_folder(const std::string& name_or_folder, const std::string& revision,
+                                const FetchOptions& options) {
+  const auto only_config = [](const Paths& paths, const RemoteFileReader&,
+                              const std::string& where) {
     require_config(paths, where);
     return std::optional(Paths{kConfig});
   };
@@ -318,7 +321,7 @@ std::string fetch_checkpoint(const std::string& name_or_folder, const std::strin
 
 CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::string& revision) {
   return translate_exceptions([&]() -> CheckpointBytes {
-    const auto folder = resolve_checkpoint(name_or_folder, revision);
+    const auto folder = resolve_checkpoint_path(name_or_folder, revision);
     const auto commit = std::filesystem::path(folder).filename().string();
     const HubCacheWriter cache(Repository{{RepositoryKind::model, name_or_folder}});
     const auto tree = is_remote_checkpoint(name_or_folder, revision)
@@ -334,7 +337,7 @@ CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::s
 
 std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
   return translate_exceptions([&] {
-    if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+    if (path_exists(name_or_path) || !is_hub_name(name_or_path)) return name_or_path;
     return fetch_model(name_or_path, "", choose_tokenizer_files, options);
   });
 }
@@ -342,10 +345,10 @@ std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions&
 std::string fetch_dataset(const std::string& name_or_path, const std::string& name,
                           const std::string& split, const FetchOptions& options) {
   return translate_exceptions([&] {
-    if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    const auto folder = fetch_repository_files({{RepositoryKind::dataset, name_or_path}, "", ""},
-                                               make_split_file_filter(name, split), options);
-    return folder.empty() ? resolve_dataset(name_or_path) : folder;
+    if (path_exists(name_or_path) || !is_hub_name(name_or_path)) return name_or_path;
+    const auto folder = fetch_repository_snapshot({{RepositoryKind::dataset, name_or_path}, "", ""},
+                                                  make_dataset_filter(name, split), options);
+    return folder.empty() ? resolve_dataset_path(name_or_path) : folder;
   });
 }
 

@@ -17,7 +17,7 @@ int default_port(const std::string& scheme) {
   return scheme == "https" ? 443 : 80;
 }
 
-// Removes user name, password and query, which may be secret, from a URL shown in a message.
+// Removes the user name, password and query, which may be secret, from a URL shown in a message.
 std::string redact_url(const std::string& text) {
   const auto scheme = text.find("://");
   const auto begin = scheme == std::string::npos ? 0 : scheme + 3;
@@ -28,35 +28,35 @@ std::string redact_url(const std::string& text) {
   return quote_text(shown);
 }
 
-[[noreturn]] void throw_not_a_url(const std::string& text) {
+[[noreturn]] void throw_bad_url(const std::string& text) {
   const bool names_user = text.find('@') != std::string::npos;
-  bad_input("{}: not an address of the kind https://host/path{}", redact_url(text),
-            names_user ? "; user names and passwords are not taken from addresses" : "");
+  reject("{}: not an address of the kind https://host/path{}", redact_url(text),
+         names_user ? "; user names and passwords are not taken from addresses" : "");
 }
 
 // Parses "host", "host:8080" or "[::1]:8080".
-void parse_server(const std::string& server, const std::string& text, Url& url) {
-  if (server.find('@') != std::string::npos) throw_not_a_url(text);
+void parse_host_and_port(const std::string& server, const std::string& text, Url& url) {
+  if (server.find('@') != std::string::npos) throw_bad_url(text);
   const auto bracket = server.rfind(']');
   const auto colon = server.find(':', bracket == std::string::npos ? 0 : bracket);
   url.host = ascii_lower(server.substr(0, colon));
   url.port = default_port(url.scheme);
   if (colon != std::string::npos) {
     const auto port = parse_integer(server.substr(colon + 1), "the port in " + redact_url(text));
-    if (port < 1 || port > 65535) throw_not_a_url(text);
+    if (port < 1 || port > 65535) throw_bad_url(text);
     url.port = static_cast<int>(port);
   }
-  if (url.host.empty() || url.host.find_first_of("\\ ") != std::string::npos) throw_not_a_url(text);
+  if (url.host.empty() || url.host.find_first_of("\\ ") != std::string::npos) throw_bad_url(text);
 }
 
 }  // namespace
 
-std::string Url::server() const {
+std::string Url::host_and_port() const {
   return port == default_port(scheme) ? host : fmt::format("{}:{}", host, port);
 }
 
 std::string Url::without_query() const {
-  return fmt::format("{}://{}{}", scheme, server(), target.substr(0, target.find('?')));
+  return fmt::format("{}://{}{}", scheme, host_and_port(), target.substr(0, target.find('?')));
 }
 
 std::string Url::to_string() const {
@@ -68,13 +68,13 @@ Url parse_url(const std::string& text) {
   const bool plain =
       std::ranges::none_of(text, [](unsigned char c) { return c <= ' ' || c == 0x7f; });
   const auto colon = text.find("://");
-  if (!plain || colon == std::string::npos) throw_not_a_url(text);
+  if (!plain || colon == std::string::npos) throw_bad_url(text);
   Url url;
   url.scheme = ascii_lower(text.substr(0, colon));
-  if (url.scheme != "https" && url.scheme != "http") throw_not_a_url(text);
+  if (url.scheme != "https" && url.scheme != "http") throw_bad_url(text);
   const auto begin = colon + 3;
   const auto end = std::min(text.find_first_of("/?#", begin), text.size());
-  parse_server(text.substr(begin, end - begin), text, url);
+  parse_host_and_port(text.substr(begin, end - begin), text, url);
   url.target = text.substr(end, text.find('#', end) - end);
   if (!url.target.starts_with('/')) url.target.insert(0, "/");
   return url;
@@ -99,8 +99,8 @@ bool is_loopback(const Url& url) {
 
 void refuse_plain_http(const Url& url, const std::string& what) {
   if (url.scheme == "http" && !is_loopback(url))
-    bad_input("{}: {} is not encrypted; expected an https address (http is for this machine only)",
-              what, url.without_query());
+    reject("{}: {} is not encrypted; expected an https address (http is for this machine only)",
+           what, url.without_query());
 }
 
 std::string percent_encode(std::string_view text, std::string_view keep) {
@@ -129,8 +129,8 @@ std::string HttpResponse::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
-std::string certificates_file(const std::string& curl_default) {
-  if (const auto chosen = environment_variable("SSL_CERT_FILE"); !chosen.empty()) return chosen;
+std::string find_ca_bundle(const std::string& curl_default) {
+  if (auto chosen = environment_variable("SSL_CERT_FILE"); !chosen.empty()) return chosen;
   const auto readable = [](const std::string& file) { return ::access(file.c_str(), R_OK) == 0; };
   if (!curl_default.empty() && readable(curl_default)) return curl_default;
   for (const char* path : kCertificatePaths)
@@ -140,14 +140,14 @@ std::string certificates_file(const std::string& curl_default) {
 
 std::string sha256_hex(std::string_view text) {
   Digest digest(Digest::HashAlgorithm::sha256);
-  digest.add(text);
-  return digest.hex();
+  digest.update(text);
+  return digest.finalize_hex();
 }
 
 Digest start_git_blob_digest(std::uint64_t size) {
   Digest digest(Digest::HashAlgorithm::sha1);
   const auto head = fmt::format("blob {}", size);
-  digest.add(std::string_view(head.c_str(), head.size() + 1));
+  digest.update(std::string_view(head.c_str(), head.size() + 1));
   return digest;
 }
 
@@ -158,8 +158,8 @@ std::string sha256_of_file(const std::string& path) {
 std::string git_sha1_of_file(const std::string& path) {
   const MappedFile file(path);
   auto digest = start_git_blob_digest(file.bytes().size());
-  digest.add(file.bytes());
-  return digest.hex();
+  digest.update(file.bytes());
+  return digest.finalize_hex();
 }
 
 }  // namespace qkscope

@@ -29,7 +29,7 @@ struct Url {
   int port = 0;        // default port of the scheme if not given
   std::string target;  // path and query, starting with '/'
 
-  std::string server() const;  // host, and the port unless it is the default one
+  std::string host_and_port() const;  // without the default port
   std::string to_string() const;
   // Returns the URL for error messages, without the query, which may contain a signature.
   std::string without_query() const;
@@ -66,7 +66,7 @@ struct HttpResponse {
   std::map<std::string, std::string> headers = {};  // names in lower case
   std::string body = {};                            // only if no sink consumed the body
   std::string fault = {};                           // reason of a connection failure
-  bool too_slow = false;   // the transfer was aborted because it was below the least speed
+  bool too_slow = false;   // the transfer was aborted because its speed was below the minimum
   bool transient = false;  // the fault may disappear on retry
 
   // Parses a header line "Name: value"; ignores other lines.
@@ -81,8 +81,8 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};  // for POST, and for PUT without an upload
   FileSlice upload = {};  // body of a PUT
-  // Receives the body of a 200 or 206 response in pieces; `head` has status and headers. Throwing
-  // an exception aborts the request and propagates.
+  // Receives the body of a 200 or 206 response in pieces; `head` holds the status and the headers.
+  // An exception thrown by the callback aborts the request and propagates to the caller.
   std::function<void(const HttpResponse& head, std::span<const std::byte> bytes)> sink = {};
   std::function<void(std::uint64_t bytes)> sent = {};  // body bytes sent so far
   const std::atomic<bool>* stop = nullptr;             // set to true to abort the request
@@ -101,7 +101,7 @@ inline constexpr std::array kCertificatePaths = {
 // Returns the file of CA certificates: SSL_CERT_FILE if set, else the first readable one of
 // `curl_default` (libcurl's own path, may be "") and the paths of Linux distributions, because a
 // bundled libcurl may have been built for another distribution. Returns "" if there is none.
-std::string certificates_file(const std::string& curl_default);
+std::string find_ca_bundle(const std::string& curl_default);
 
 // Sends one request without redirects or retries. Implemented in network.cpp; network_absent.cpp
 // throws instead in builds without libcurl or OpenSSL.
@@ -113,9 +113,9 @@ class Digest {
 
   explicit Digest(HashAlgorithm kind);
 
-  void add(std::span<const std::byte> bytes);
-  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  std::string hex();  // finalizes the digest; call once
+  void update(std::span<const std::byte> bytes);
+  void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
+  std::string finalize_hex();  // call once
 
  private:
   struct HashContextDeleter {

@@ -14,7 +14,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/error.h"
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 #include "input/hub/http.h"
 #include "qkscope/version.h"
 
@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::size_t kMaxBodyBytes = std::size_t{256} << 20;  // bytes of a response kept in memory
 constexpr long kConnectSeconds = 20;
-// A transfer with a lower average rate is aborted. This bounds the duration of a transfer by its
-// size, even if a server sends one byte per second and never stalls.
+// Transfers below this average rate are aborted, so that a server that sends one byte per second
+// cannot keep a connection open forever.
 constexpr double kLeastBytesPerSecond = 4096;
 constexpr long kBufferBytes = 512 << 10;  // buffer size in bytes, both directions
 
@@ -55,7 +55,7 @@ class ThreadCurlHandle {
       handle_ = curl_easy_init();
       process_ = ::getpid();
     }
-    if (handle_ == nullptr) failure("libcurl: cannot start a connection: out of memory");
+    if (handle_ == nullptr) throw_failure("libcurl: cannot start a connection: out of memory");
     curl_easy_reset(handle_);
     return handle_;
   }
@@ -76,13 +76,13 @@ struct RequestState {
   Clock::time_point start = Clock::now();
 };
 
-void read_status(RequestState& state) {
+void read_status_code(RequestState& state) {
   long status = 0;
   curl_easy_getinfo(state.handle, CURLINFO_RESPONSE_CODE, &status);
   state.response.status = static_cast<int>(status);
 }
 
-// Runs the body of a callback. Stores an exception in `state` and returns `failed`.
+// Runs the body of a callback. If it throws, stores the exception in `state` and returns `failed`.
 template <typename Body>
 std::size_t run_callback(RequestState& state, std::size_t failed, const Body& body) {
   try {
@@ -107,15 +107,15 @@ std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* 
   auto& state = *static_cast<RequestState*>(user);
   const std::size_t bytes = size * count;
   return run_callback(state, 0, [&] {
-    read_status(state);
+    read_status_code(state);
     const bool wanted = state.response.status == 200 || state.response.status == 206;
     if (wanted && state.request.sink) {
       state.request.sink(state.response, std::as_bytes(std::span(data, bytes)));
       return bytes;
     }
     if (state.response.body.size() + bytes > kMaxBodyBytes)
-      failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
-              kMaxBodyBytes);
+      throw_failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
+                    kMaxBodyBytes);
     state.response.body.append(data, bytes);
     return bytes;
   });
@@ -133,8 +133,8 @@ std::size_t send_body(char* data, std::size_t size, std::size_t count, void* use
   });
 }
 
-// libcurl calls this progress callback at least once a second.
-int check_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent) {
+// Progress callback, which libcurl calls at least once a second: aborts slow or stopped transfers.
+int should_abort(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent) {
   auto& state = *static_cast<RequestState*>(user);
   const auto* stop = state.request.stop;
   const auto allowed =
@@ -144,7 +144,7 @@ int check_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl
 }
 
 // libcurl calls this seek callback to restart an upload that has already begun.
-int rewind_body(void* user, curl_off_t offset, int origin) {
+int seek_body(void* user, curl_off_t offset, int origin) {
   auto& state = *static_cast<RequestState*>(user);
   if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
   state.upload.clear();
@@ -153,19 +153,19 @@ int rewind_body(void* user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-const std::string& trusted_certificates() {
-  return fork_safe_static([] {
+const std::string& ca_bundle_path() {
+  return lazy_init_lock_free([] {
     const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
-    return certificates_file(own == nullptr ? "" : own);
+    return find_ca_bundle(own == nullptr ? "" : own);
   });
 }
 
-void set_security(CURL* handle, const HttpRequest& request) {
+void set_security_options(CURL* handle, const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 1L);
   curl_easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 2L);
-  if (const auto& file = trusted_certificates(); !file.empty())
+  if (const auto& file = ca_bundle_path(); !file.empty())
     curl_easy_setopt(handle, CURLOPT_CAINFO, file.c_str());
   curl_easy_setopt(handle, CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2);
   curl_easy_setopt(handle, CURLOPT_NETRC, CURL_NETRC_IGNORED);
@@ -176,20 +176,20 @@ void set_security(CURL* handle, const HttpRequest& request) {
   if (is_loopback(request.url)) curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
 }
 
-void set_callbacks(RequestState& state) {
+void set_curl_callbacks(RequestState& state) {
   CURL* handle = state.handle;
   curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, receive_header);
   curl_easy_setopt(handle, CURLOPT_HEADERDATA, &state);
   curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, receive_body);
   curl_easy_setopt(handle, CURLOPT_WRITEDATA, &state);
-  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_progress);
+  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, should_abort);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
   curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
 }
 
-void set_body(RequestState& state) {
+void set_request_body(RequestState& state) {
   const auto& request = state.request;
   CURL* handle = state.handle;
   const auto send_text = [&] {
@@ -207,12 +207,12 @@ void set_body(RequestState& state) {
     curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "PUT");
   } else if (request.method == "PUT") {
     state.upload.open(request.upload.path, std::ios::binary);
-    if (!state.upload) system_error("open", request.upload.path, errno);
-    rewind_body(&state, 0, SEEK_SET);
+    if (!state.upload) throw_system_error("open", request.upload.path, errno);
+    seek_body(&state, 0, SEEK_SET);
     curl_easy_setopt(handle, CURLOPT_UPLOAD, 1L);
     curl_easy_setopt(handle, CURLOPT_READFUNCTION, send_body);
     curl_easy_setopt(handle, CURLOPT_READDATA, &state);
-    curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, rewind_body);
+    curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, seek_body);
     curl_easy_setopt(handle, CURLOPT_SEEKDATA, &state);
     curl_easy_setopt(handle, CURLOPT_INFILESIZE_LARGE,
                      static_cast<curl_off_t>(request.upload.size));
@@ -223,14 +223,14 @@ void set_body(RequestState& state) {
   }
 }
 
-HeaderList header_list(const HttpRequest& request) {
+HeaderList make_curl_headers(const HttpRequest& request) {
   curl_slist* list = nullptr;
   for (const auto& [name, value] : request.headers)
     list = curl_slist_append(list, fmt::format("{}: {}", name, value).c_str());
   return HeaderList(curl_slist_append(list, "Expect:"));  // disable "Expect: 100-continue"
 }
 
-// Whether a retry may succeed; false for certificate errors, invalid URLs or a missing network.
+// Returns false for errors that a retry cannot fix: bad certificates, invalid URLs, unknown hosts.
 bool is_transient_curl_error(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
@@ -248,8 +248,8 @@ bool is_transient_curl_error(CURLcode code) {
   }
 }
 
-std::string advise_on_certificates() {
-  const auto& file = trusted_certificates();
+std::string certificate_advice() {
+  const auto& file = ca_bundle_path();
   if (file.empty())
     return fmt::format(
         " (no certificates of authorities were found; looked for {}; install ca-certificates, or "
@@ -266,21 +266,21 @@ HttpResponse perform_http_request(const HttpRequest& request) {
   const auto agent = fmt::format("qkscope/{}", version_string());
   curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());
   curl_easy_setopt(state.handle, CURLOPT_USERAGENT, agent.c_str());
-  set_security(state.handle, request);
-  set_callbacks(state);
-  set_body(state);
-  const auto headers = header_list(request);
+  set_security_options(state.handle, request);
+  set_curl_callbacks(state);
+  set_request_body(state);
+  const auto headers = make_curl_headers(request);
   curl_easy_setopt(state.handle, CURLOPT_HTTPHEADER, headers.get());
   char reason[CURL_ERROR_SIZE] = "";
   curl_easy_setopt(state.handle, CURLOPT_ERRORBUFFER, reason);
   const CURLcode code = curl_easy_perform(state.handle);
   if (state.error) std::rethrow_exception(state.error);
-  read_status(state);
+  read_status_code(state);
   if (code == CURLE_OK) return std::move(state.response);
   state.response.status = 0;
   state.response.fault = *reason != '\0' ? reason : curl_easy_strerror(code);
   if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
-    state.response.fault += advise_on_certificates();
+    state.response.fault += certificate_advice();
   state.response.transient = is_transient_curl_error(code);
   if (code == CURLE_ABORTED_BY_CALLBACK && state.response.too_slow) {
     state.response.fault = fmt::format("slower than {} bytes per second over {:.0f} seconds",
@@ -297,15 +297,15 @@ void Digest::HashContextDeleter::operator()(EVP_MD_CTX* context) const {
 Digest::Digest(HashAlgorithm kind) : context_(EVP_MD_CTX_new()) {
   const EVP_MD* method = kind == HashAlgorithm::sha1 ? EVP_sha1() : EVP_sha256();
   if (EVP_DigestInit_ex(context_.get(), method, nullptr) != 1)
-    failure("OpenSSL: this build of it has no {}",
-            kind == HashAlgorithm::sha1 ? "SHA-1" : "SHA-256");
+    throw_failure("OpenSSL: this build of it has no {}",
+                  kind == HashAlgorithm::sha1 ? "SHA-1" : "SHA-256");
 }
 
-void Digest::add(std::span<const std::byte> bytes) {
+void Digest::update(std::span<const std::byte> bytes) {
   EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
 }
 
-std::string Digest::hex() {
+std::string Digest::finalize_hex() {
   unsigned char sum[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   EVP_DigestFinal_ex(context_.get(), sum, &size);

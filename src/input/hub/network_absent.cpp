@@ -6,7 +6,7 @@ namespace qkscope {
 namespace {
 
 [[noreturn]] void throw_no_network() {
-  failure(
+  throw_failure(
       "this build of qkscope cannot talk to the Hugging Face Hub: it was made without libcurl or "
       "OpenSSL; install libcurl4-openssl-dev and libssl-dev and build again, or fill the cache "
       "with 'hf download'");
@@ -22,10 +22,10 @@ void Digest::HashContextDeleter::operator()(evp_md_ctx_st*) const {}
 Digest::Digest(HashAlgorithm) {
   throw_no_network();
 }
-void Digest::add(std::span<const std::byte>) {
+void Digest::update(std::span<const std::byte>) {
   throw_no_network();
 }
-std::string Digest::hex() {
+std::string Digest::finalize_hex() {
   throw_no_network();
 }
 

@@ -37,7 +37,7 @@ std::optional<std::uint64_t> read_size_field(const Json& object, const char* key
 }
 
 // Paths and hashes from the Hub become file names, so anything unexpected is rejected.
-bool is_valid_file(const RemoteFile& file) {
+bool has_valid_path_and_hashes(const RemoteFile& file) {
   return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
          (file.sha256.empty() || is_hex(file.sha256, 64));
 }
@@ -54,7 +54,7 @@ std::optional<RemoteFile> parse_tree_entry(const Json& entry) {
     if (file.sha256.empty()) return {};
   }
   file.size = size.value_or(0);
-  if (!size || !is_valid_file(file)) return {};
+  if (!size || !has_valid_path_and_hashes(file)) return {};
   return file;
 }
 
@@ -69,13 +69,14 @@ std::string next_page_url(const HttpResponse& response) {
 }
 
 void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
-  if (!page.is_array()) failure("{}: expected a list of files", url.without_query());
+  if (!page.is_array()) throw_failure("{}: expected a list of files", url.without_query());
   for (const auto& entry : page) {
     if (read_string_field(entry, "type") != "file") continue;
     auto file = parse_tree_entry(entry);
     if (!file)
-      failure("{}: the listing holds an entry that is not safe to store: {}", url.without_query(),
-              quote_text(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
+      throw_failure("{}: the listing holds an entry that is not safe to store: {}",
+                    url.without_query(),
+                    quote_text(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
     tree.push_back(std::move(*file));
   }
 }
@@ -84,14 +85,14 @@ void append_tree_page(const Json& page, const Url& url, RemoteTree& tree) {
                                          const std::string& revision) {
   const auto branches = fetch_branches(client, repository);
   const auto near = closest_spelling(revision, branches);
-  bad_input("{} {}: the Hub has no revision {}{}; its branches: {}", repository.kind_name(),
-            repository.id, quote_text(revision),
-            near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
-            branches.empty() ? "" : format_name_list(branches, kListed));
+  reject("{} {}: the Hub has no revision {}{}; its branches: {}", repository.kind_name(),
+         repository.id, quote_text(revision),
+         near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
+         branches.empty() ? "" : format_name_list(branches, kListed));
 }
 
-std::string cached_tree_path(const std::string& repository_cache_folder,
-                             const std::string& commit) {
+std::string cached_file_list_path(const std::string& repository_cache_folder,
+                                  const std::string& commit) {
   return repository_cache_folder + "/trees/" + commit + ".json";
 }
 
@@ -111,53 +112,53 @@ const RemoteFile* find_remote_file(const RemoteTree& tree, const std::string& pa
 }
 
 std::vector<std::string> list_tree_paths(const RemoteTree& tree) {
-  return project(tree, &RemoteFile::path);
+  return to_vector(tree, &RemoteFile::path);
 }
 
 std::string fetch_commit(const HubClient& client, const Repository& repository,
                          const std::string& revision) {
-  const auto url = client.endpoint_url(
+  const auto url = client.make_url(
       fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
   const auto response = client.send({.url = url});
   if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
     throw_unknown_revision(client, repository, revision);
-  if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
+  if (!response.ok()) throw_response_error(client, response, repository, RepositoryAccess::read);
   auto commit = read_string_field(parse_response(response, url), "sha");
   if (!is_commit_hash(commit))
-    failure("{}: found {}, expected a commit", url.without_query(), quote_text(commit));
+    throw_failure("{}: found {}, expected a commit", url.without_query(), quote_text(commit));
   return commit;
 }
 
 RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
                       const std::string& commit) {
   RemoteTree tree;
-  auto url = client.endpoint_url(fmt::format("{}/tree/{}?recursive=true&expand=false",
-                                             repository.api_path(), percent_encode(commit)));
+  auto url = client.make_url(fmt::format("{}/tree/{}?recursive=true&expand=false",
+                                         repository.api_path(), percent_encode(commit)));
   std::set<std::string> seen;
   while (true) {
     if (!seen.insert(url.to_string()).second)
-      failure("{}: the pages of the listing lead round in a circle", url.without_query());
+      throw_failure("{}: the pages of the listing lead round in a circle", url.without_query());
     if (seen.size() > kMostPages || tree.size() > kMostFiles)
-      failure("{}: the listing does not end after {} pages with {} files", url.without_query(),
-              seen.size() - 1, tree.size());
+      throw_failure("{}: the listing does not end after {} pages with {} files",
+                    url.without_query(), seen.size() - 1, tree.size());
     const auto response = client.send({.url = url});
-    if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
-    translate_response_errors(url,
-                              [&] { append_tree_page(parse_response(response, url), url, tree); });
+    if (!response.ok()) throw_response_error(client, response, repository, RepositoryAccess::read);
+    parse_with_url_in_errors(url,
+                             [&] { append_tree_page(parse_response(response, url), url, tree); });
     const auto next = next_page_url(response);
     if (next.empty()) break;
-    url = translate_response_errors(url, [&] { return resolve_url(url, next); });
+    url = parse_with_url_in_errors(url, [&] { return resolve_url(url, next); });
     if (!is_same_server(url, client.settings().endpoint))
-      failure("{}: the next page of a listing is on another server", url.without_query());
+      throw_failure("{}: the next page of a listing is on another server", url.without_query());
   }
   std::ranges::sort(tree, {}, &RemoteFile::path);
   return tree;
 }
 
 std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository) {
-  const auto url = client.endpoint_url(repository.api_path() + "/refs");
+  const auto url = client.make_url(repository.api_path() + "/refs");
   const auto response = client.send({.url = url});
-  if (!response.ok()) throw_refusal(client, response, repository, RepositoryAccess::read);
+  if (!response.ok()) throw_response_error(client, response, repository, RepositoryAccess::read);
   const auto refs = parse_response(response, url);
   std::vector<std::string> names;
   if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())
@@ -168,18 +169,18 @@ std::vector<std::string> fetch_branches(const HubClient& client, const Repositor
 std::vector<std::string> list_branches(const RepositoryName& repository) {
   return translate_exceptions([&] {
     if (!is_repository_id(repository.id))
-      bad_input("{}: not the name of a repository, which is 'org/name'", quote_text(repository.id));
+      reject("{}: not the name of a repository, which is 'org/name'", quote_text(repository.id));
     const HubClient client(hub_settings());
     if (client.settings().offline)
-      bad_input("HF_HUB_OFFLINE is set: the Hub cannot be asked for the branches of {}",
-                repository.id);
+      reject("HF_HUB_OFFLINE is set: the Hub cannot be asked for the branches of {}",
+             repository.id);
     return fetch_branches(client, Repository{repository});
   });
 }
 
 std::optional<RemoteTree> read_cached_file_list(const std::string& repository_cache_folder,
                                                 const std::string& commit) {
-  const auto path = cached_tree_path(repository_cache_folder, commit);
+  const auto path = cached_file_list_path(repository_cache_folder, commit);
   if (!path_exists(path)) return {};
   try {
     const Json json = load_json(path);
@@ -193,7 +194,7 @@ std::optional<RemoteTree> read_cached_file_list(const std::string& repository_ca
                       .xet_hash = read_string_field(entry, "xet_hash")};
       const auto size = read_size_field(entry, file.sha256.empty() ? "size" : "lfs_size");
       file.size = size.value_or(0);
-      if (!size || !is_valid_file(file)) return {};
+      if (!size || !has_valid_path_and_hashes(file)) return {};
       tree.push_back(std::move(file));
     }
     std::ranges::sort(tree, {}, &RemoteFile::path);
@@ -218,7 +219,7 @@ void write_cached_file_list(const std::string& repository_cache_folder, const st
     files[file.path] = entry;
   }
   make_folders(repository_cache_folder + "/trees");
-  write_file(cached_tree_path(repository_cache_folder, commit),
+  write_file(cached_file_list_path(repository_cache_folder, commit),
              Json{{"format_version", kTreeFormat}, {"files", files}}.dump(
                  1, ' ', false, Json::error_handler_t::replace));
 }

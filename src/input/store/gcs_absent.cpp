@@ -4,8 +4,8 @@
 
 namespace qkscope {
 
-std::unique_ptr<ObjectStore> open_gcs_store(const StoreAddress& address) {
-  failure(
+std::unique_ptr<ObjectStore> open_gcs_store(const StoreUri& address) {
+  throw_failure(
       "{}: this build of qkscope cannot reach Google Cloud Storage: it was made with an Arrow "
       "without it; build with the pyarrow wheel",
       address.to_string());

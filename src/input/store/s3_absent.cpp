@@ -4,8 +4,8 @@
 
 namespace qkscope {
 
-std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
-  failure(
+std::unique_ptr<ObjectStore> open_s3_store(const StoreUri& address) {
+  throw_failure(
       "{}: this build of qkscope cannot reach S3: it was made with an Arrow without S3, or without "
       "libcurl; build with the pyarrow wheel and libcurl4-openssl-dev",
       address.to_string());

@@ -68,19 +68,19 @@ class RetryStrategy : public arrow::fs::S3RetryStrategy {
 };
 
 // Endpoint of an S3-compatible store: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL.
-std::optional<Url> endpoint() {
+std::optional<Url> find_s3_endpoint() {
   for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
     const auto text = environment_variable(name);
     if (text.empty()) continue;
     auto url = parse_url(text);
     if (url.target != "/" && !url.target.empty())
-      bad_input("{}={}: has a path; expected http(s)://host:port", name, url.without_query());
+      reject("{}={}: has a path; expected http(s)://host:port", name, url.without_query());
     return url;
   }
   return {};
 }
 
-std::string find_s3_region(const StoreAddress& address, bool has_endpoint) {
+std::string find_s3_region(const StoreUri& address, bool has_endpoint) {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
     if (auto region = environment_variable(name); !region.empty()) return region;
   if (has_endpoint) return "us-east-1";
@@ -88,14 +88,14 @@ std::string find_s3_region(const StoreAddress& address, bool has_endpoint) {
   if (found.ok()) return *found;
   const auto& reason = found.status().message();
   if (reason.find("not found") != std::string::npos)
-    bad_input("{}: there is no bucket '{}'; make it first, or check the name", address.to_string(),
-              address.bucket);
-  failure("{}: cannot reach S3: {}", address.to_string(), reason);
+    reject("{}: there is no bucket '{}'; make it first, or check the name", address.to_string(),
+           address.bucket);
+  throw_failure("{}: cannot reach S3: {}", address.to_string(), reason);
 }
 
-arrow::fs::S3Options s3_options_for(const StoreAddress& address) {
+arrow::fs::S3Options make_s3_options(const StoreUri& address) {
   auto options = arrow::fs::S3Options::Defaults();
-  const auto own = endpoint();
+  const auto own = find_s3_endpoint();
   if (own) {
     options.scheme = own->scheme;
     options.endpoint_override = fmt::format("{}:{}", own->host, own->port);
@@ -104,9 +104,9 @@ arrow::fs::S3Options s3_options_for(const StoreAddress& address) {
   options.retry_strategy = std::make_shared<RetryStrategy>();
   options.connect_timeout = kConnectSeconds;
   options.request_timeout = kSilentSeconds;
-  options.allow_delayed_open = true;  // one request for small objects
+  options.allow_delayed_open = true;  // uploads small objects in one request
   if (options.GetAccessKey().empty())
-    bad_input(
+    reject(
         "{}: no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
         "AWS_PROFILE, or run where a role is given",
         address.to_string());
@@ -126,12 +126,12 @@ std::string parse_error_code(const std::string& body) {
 
 class S3Store : public ObjectStore {
  public:
-  S3Store(const StoreAddress& address, arrow::fs::S3Options options,
+  S3Store(const StoreUri& address, arrow::fs::S3Options options,
           std::shared_ptr<arrow::fs::FileSystem> files)
       : ObjectStore(address, std::move(files)), options_(std::move(options)) {
     settings_.attempts = max_attempts();
     settings_.first_wait = 0.1;
-    const auto own = endpoint();
+    const auto own = find_s3_endpoint();
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
   }
 
@@ -146,41 +146,41 @@ class S3Store : public ObjectStore {
     const auto prefix = address().path.empty() ? "" : address().path + "/";
     const auto response = send("GET", fmt::format("/{}?list-type=2&max-keys=1&prefix={}",
                                                   address().bucket, percent_encode(prefix)));
-    if (!response.ok()) throw_refused(response, "list", address().to_string());
+    if (!response.ok()) throw_http_error(response, "list", address().to_string());
   }
 
   void remove(const std::string& name) override {
-    const auto response = send("DELETE", request_target_of_object(name));
+    const auto response = send("DELETE", request_target(name));
     if (!response.ok() && response.status != 404)
-      throw_refused(response, "remove", object_address(name));
+      throw_http_error(response, "remove", object_address(name));
   }
 
  protected:
-  bool try_conditional_put(const std::string& name, const std::string& content) override {
-    const auto response = send("PUT", request_target_of_object(name), content,
+  bool try_put_if_absent(const std::string& name, const std::string& content) override {
+    const auto response = send("PUT", request_target(name), content,
                                {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
     // Status 409: another conditional put is in progress.
     if (response.status == 412 || response.status == 409) return false;
-    if (!response.ok()) throw_refused(response, "write", object_address(name));
+    if (!response.ok()) throw_http_error(response, "write", object_address(name));
     return true;
   }
 
-  [[noreturn]] void throw_status(const arrow::Status& status, const std::string& doing) override {
+  [[noreturn]] void throw_error(const arrow::Status& status, const std::string& doing) override {
     const auto& text = status.message();
     const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
     if (has("ACCESS_DENIED") || has("INVALID_ACCESS_KEY_ID") || has("SIGNATURE_DOES_NOT_MATCH") ||
         has("INVALID_SIGNATURE") || has("UNRECOGNIZED_CLIENT"))
-      refuse_access(doing);
-    if (has("NO_SUCH_BUCKET")) refuse_bucket();
+      throw_no_access(doing);
+    if (has("NO_SUCH_BUCKET")) throw_missing_bucket();
     if (has("NO_SUCH_KEY") || has("RESOURCE_NOT_FOUND") || has("does not exist"))
-      bad_input("{}: there is no such object", doing);
-    failure("{}: the store does not answer as it should, after {} attempts: {}", doing,
-            settings_.attempts, text.substr(0, text.find('\n')));
+      reject("{}: there is no such object", doing);
+    throw_failure("{}: the store does not answer as it should, after {} attempts: {}", doing,
+                  settings_.attempts, text.substr(0, text.find('\n')));
   }
 
  private:
-  std::string request_target_of_object(const std::string& name) const {
-    return "/" + percent_encode(path_of(name), "/");
+  std::string request_target(const std::string& name) const {
+    return "/" + percent_encode(object_path(name), "/");
   }
 
   // Signs every attempt again, because credentials and signatures expire.
@@ -200,33 +200,32 @@ class S3Store : public ObjectStore {
       response = perform_http_request(request);
     } while (backoff.wait_before_retry(response));
     if (response.status == 0)
-      failure("{}: the store cannot be reached, after {} attempts: {}", server_.without_query(),
-              settings_.attempts, response.fault);
+      throw_failure("{}: the store cannot be reached, after {} attempts: {}",
+                    server_.without_query(), settings_.attempts, response.fault);
     return response;
   }
 
-  [[noreturn]] void refuse_bucket() const {
-    bad_input("{}: there is no bucket '{}' at {}; make it first, or check the name",
-              address().to_string(), address().bucket, server_.without_query());
+  [[noreturn]] void throw_missing_bucket() const {
+    reject("{}: there is no bucket '{}' at {}; make it first, or check the name",
+           address().to_string(), address().bucket, server_.without_query());
   }
 
-  [[noreturn]] static void refuse_access(const std::string& doing, const std::string& code = "") {
-    bad_input(
+  [[noreturn]] static void throw_no_access(const std::string& doing, const std::string& code = "") {
+    reject(
         "{}: the store refuses the credentials{}; check AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and what they may do there",
         doing, code.empty() ? "" : " (" + code + ")");
   }
 
-  [[noreturn]] void throw_refused(const HttpResponse& response, const char* operation,
-                                  const std::string& doing) const {
+  [[noreturn]] void throw_http_error(const HttpResponse& response, const char* operation,
+                                     const std::string& doing) const {
     const auto code = parse_error_code(response.body);
-    if (code == "NoSuchBucket") refuse_bucket();
-    if (response.status == 401 || response.status == 403) refuse_access(doing, code);
+    if (code == "NoSuchBucket") throw_missing_bucket();
+    if (response.status == 401 || response.status == 403) throw_no_access(doing, code);
     if (response.status == 301 || code == "AuthorizationHeaderMalformed")
-      bad_input("{}: the bucket is in another region than {}; set AWS_REGION", doing,
-                options_.region);
-    failure("{}: cannot {}: the store answers {}{}, after {} attempts", doing, operation,
-            response.status, code.empty() ? "" : " (" + code + ")", settings_.attempts);
+      reject("{}: the bucket is in another region than {}; set AWS_REGION", doing, options_.region);
+    throw_failure("{}: cannot {}: the store answers {}{}, after {} attempts", doing, operation,
+                  response.status, code.empty() ? "" : " (" + code + ")", settings_.attempts);
   }
 
   arrow::fs::S3Options options_;
@@ -245,7 +244,7 @@ void sign_request(HttpRequest& request, const std::string& region,
   if (!credentials.session_token.empty())
     request.headers.emplace_back("x-amz-security-token", credentials.session_token);
 
-  std::map<std::string, std::string> sorted = {{"host", request.url.server()}};
+  std::map<std::string, std::string> sorted = {{"host", request.url.host_and_port()}};
   for (const auto& [name, value] : request.headers) sorted[ascii_lower(name)] = value;
   std::string headers;
   std::string names;
@@ -275,18 +274,18 @@ void sign_request(HttpRequest& request, const std::string& region,
                   credentials.access_key, scope, names, signature));
 }
 
-std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
+std::unique_ptr<ObjectStore> open_s3_store(const StoreUri& address) {
   // Initialize on demand, because the AWS SDK starts slowly and creates threads.
   static std::once_flag once;
   std::call_once(once, [&] {
     const auto status = arrow::fs::EnsureS3Initialized();
     if (!status.ok())
-      failure("{}: cannot start the S3 client: {}", address.to_string(), status.message());
+      throw_failure("{}: cannot start the S3 client: {}", address.to_string(), status.message());
   });
-  auto options = s3_options_for(address);
+  auto options = make_s3_options(address);
   auto files = arrow::fs::S3FileSystem::Make(options);
   if (!files.ok())
-    bad_input("{}: cannot set up the S3 client: {}", address.to_string(), files.status().message());
+    reject("{}: cannot set up the S3 client: {}", address.to_string(), files.status().message());
   auto store = std::make_unique<S3Store>(address, std::move(options), *files);
   store->check_access();
   return store;

@@ -41,58 +41,58 @@ std::vector<std::string> list_visible_files(const std::string& folder) {
 }
 
 bool have_same_files(const StoredManifest& a, const StoredManifest& b) {
-  return std::ranges::equal(a.files, b.files, [](const StoredFile& x, const StoredFile& y) {
+  return std::ranges::equal(a.files, b.files, [](const ManifestEntry& x, const ManifestEntry& y) {
     return x.name == y.name && x.content == y.content;
   });
 }
 
 [[noreturn]] void throw_invalid_manifest(const std::string& where, const std::string& why) {
-  bad_input("{}: is no manifest that this version of qkscope wrote: {}", where, why);
+  reject("{}: is no manifest that this version of qkscope wrote: {}", where, why);
 }
 
 }  // namespace
 
-std::string numbered_object_name(const std::string& prefix, std::size_t number) {
+std::string versioned_object_name(const std::string& prefix, std::size_t number) {
   return fmt::format("{}/{:08}{}", prefix, number, kSuffix);
 }
 
-std::optional<std::size_t> parse_object_number(const std::string& name) {
+std::optional<std::size_t> parse_object_version(const std::string& name) {
   const auto file = fs::path(name).filename().string();
   if (file.size() != kDigits + sizeof(kSuffix) - 1 || !file.ends_with(kSuffix)) return {};
   return parse_number<std::size_t>(std::string_view(file).substr(0, kDigits));
 }
 
-std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::string& prefix) {
+std::optional<VersionedObject> read_newest_object(ObjectStore& store, const std::string& prefix) {
   const auto objects = store.list(prefix);
   for (auto it = objects.rbegin(); it != objects.rend(); ++it) {
-    const auto number = parse_object_number(it->name);
+    const auto number = parse_object_version(it->name);
     if (!number) continue;
     auto content = store.read(it->name);
     // List again: the object was replaced by a newer one before it could be read.
     if (!content) return read_newest_object(store, prefix);
-    return NumberedObject{*number, std::move(*content)};
+    return VersionedObject{*number, std::move(*content)};
   }
   return {};
 }
 
-Json to_json(const StoredFile& file) {
+Json to_json(const ManifestEntry& file) {
   return {{"name", file.name},
           {"object", file.object},
           {"bytes", file.content.bytes},
           {"checksum", file.content.checksum}};
 }
 
-StoredFile parse_manifest_entry(const Json& json, const std::string& where) {
-  StoredFile file{.name = json.at("name"),
-                  .object = json.at("object"),
-                  .content = {json.at("bytes"), json.at("checksum")}};
+ManifestEntry parse_manifest_entry(const Json& json, const std::string& where) {
+  ManifestEntry file{.name = json.at("name"),
+                     .object = json.at("object"),
+                     .content = {json.at("bytes"), json.at("checksum")}};
   if (!is_normalized_relative_path(file.name) || !is_normalized_relative_path(file.object))
-    bad_input("{}: names {}, which lies outside of the folder", where, quote_text(file.name));
+    reject("{}: names {}, which lies outside of the folder", where, quote_text(file.name));
   return file;
 }
 
-const StoredFile* StoredManifest::find(const std::string& name) const {
-  const auto found = std::ranges::find(files, name, &StoredFile::name);
+const ManifestEntry* StoredManifest::find_file(const std::string& name) const {
+  const auto found = std::ranges::find(files, name, &ManifestEntry::name);
   return found == files.end() ? nullptr : &*found;
 }
 
@@ -123,7 +123,7 @@ StoredManifest parse_manifest(const std::string& text, const std::string& where)
   }
 }
 
-StoredFolder::StoredFolder(const StoreAddress& address) : store_(open_store(address)) {
+StoredFolder::StoredFolder(const StoreUri& address) : store_(open_store(address)) {
   read_newest_manifest();
 }
 
@@ -134,21 +134,21 @@ void StoredFolder::read_newest_manifest() {
   if (!newest) return;
   next_ = newest->number + 1;
   hash_ = fmt::format("{:016x}", blake2b_64(newest->content));
-  manifest_ = parse_manifest(newest->content, store_->object_address(numbered_object_name(
+  manifest_ = parse_manifest(newest->content, store_->object_address(versioned_object_name(
                                                   store_layout::kManifests, newest->number)));
 }
 
-std::vector<std::string> StoredFolder::names() const {
-  return project(manifest_.files, &StoredFile::name);
+std::vector<std::string> StoredFolder::file_names() const {
+  return to_vector(manifest_.files, &ManifestEntry::name);
 }
 
-void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {
+void StoredFolder::fetch_files(const std::vector<std::string>& names, bool quiet) const {
   const auto folder = local_folder();
   make_folders(folder);
   std::vector<ObjectDownload> missing;
   for (const auto& name : names) {
-    const auto* file = manifest_.find(name);
-    const auto path = folder + "/" + name;
+    const auto* file = manifest_.find_file(name);
+    const auto path = (fs::path(folder) / name).string();
     std::error_code none;
     if (file != nullptr && fs::file_size(path, none) != file->content.bytes)
       missing.push_back({file->object, path, file->content});
@@ -157,16 +157,17 @@ void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) cons
 }
 
 bool StoredFolder::put_manifest(const StoredManifest& manifest) {
-  return store_->put_if_absent(numbered_object_name(store_layout::kManifests, next_),
+  return store_->put_if_absent(versioned_object_name(store_layout::kManifests, next_),
                                serialize_manifest(manifest));
 }
 
 void StoredFolder::upload_files(const std::string& folder, const std::string& prefix, bool quiet,
                                 StoredManifest& manifest) const {
   if (manifest.files.empty()) return;
-  std::vector<std::uint64_t> sizes;
-  for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));
-  TransferProgress meter("upload", std::move(sizes), quiet);
+  const auto sizes = to_vector(manifest.files, [&](const auto& file) -> std::uint64_t {
+    return fs::file_size(fs::path(folder) / file.name);
+  });
+  TransferProgress meter("upload", sizes, quiet);
   run_transfers(manifest.files.size(), [&](std::size_t i, const std::atomic<bool>&) {
     auto& file = manifest.files[i];
     meter.update(i, 0);
@@ -179,26 +180,28 @@ void StoredFolder::upload_files(const std::string& folder, const std::string& pr
   for (const auto& file : manifest.files) {
     const auto found = stored.find(file.object);
     if (found == stored.end() || found->second != file.content.bytes)
-      failure("{}: {} bytes were put, but the store has {}; run the same command again",
-              store_->object_address(file.object), file.content.bytes,
-              found == stored.end() ? "no such object" : std::to_string(found->second));
+      throw_failure("{}: {} bytes were put, but the store has {}; run the same command again",
+                    store_->object_address(file.object), file.content.bytes,
+                    found == stored.end() ? "no such object" : std::to_string(found->second));
   }
 }
 
 bool StoredFolder::try_publish(const FolderUpload& upload) {
-  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, make_unique_name());
+  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, make_timestamped_id());
   StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
   std::set<std::string> in_store;
   for (const auto& file : upload.in_store) in_store.insert(file.name);
+  const auto without = upload.without + "/";
   for (const auto& name : list_visible_files(upload.folder)) {
-    const bool left_out = !upload.without.empty() && name.starts_with(upload.without + "/");
+    const bool left_out = !upload.without.empty() && name.starts_with(without);
     if (left_out || in_store.contains(name)) continue;
-    manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
+    manifest.files.push_back(
+        {.name = name, .object = fmt::format("{}/{}", prefix, name), .content = {}});
   }
   const bool uploads = !manifest.files.empty();
   upload_files(upload.folder, prefix, upload.quiet, manifest);
   manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
-  std::ranges::sort(manifest.files, {}, &StoredFile::name);
+  std::ranges::sort(manifest.files, {}, &ManifestEntry::name);
   if (!uploads && manifest_.kind == upload.kind && have_same_files(manifest_, manifest))
     return true;
   const bool first = put_manifest(manifest);
@@ -209,37 +212,37 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
 void StoredFolder::publish(const std::string& folder, const std::string& kind,
                            const std::string& run, bool quiet) {
   if (try_publish({.folder = folder, .kind = kind, .run = run, .quiet = quiet})) return;
-  bad_input(
+  reject(
       "{}: another writer put its {} there in the meantime; what is there is theirs, and this "
       "one's upload is garbage that 'qkscope gc {}' removes",
       address().to_string(), kind, address().to_string());
 }
 
-void StoredFolder::mark_run_removed(const std::string& run) {
+void StoredFolder::mark_removed(const std::string& run) {
   const bool first = put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}});
   read_newest_manifest();
   if (!first && is_published())
-    bad_input("{}: another writer replaced it in the meantime; run the same command again",
-              address().to_string());
+    reject("{}: another writer replaced it in the meantime; run the same command again",
+           address().to_string());
 }
 
-StoredFolder open_stored_folder(const StoreAddress& address) {
+StoredFolder open_stored_folder(const StoreUri& address) {
   StoredFolder folder(address);
   if (folder.is_published()) return folder;
-  if (!folder.store().list(store_layout::kParts).empty())
-    bad_input(
+  if (!folder.object_store().list(store_layout::kParts).empty())
+    reject(
         "{}: is not finished: parts of a run are there, but no manifest; wait for its end, or "
         "'qkscope merge' it when all shards are done",
         address.to_string());
-  bad_input("{}: nothing that qkscope wrote is there (no {}/)", address.to_string(),
-            store_layout::kManifests);
+  reject("{}: nothing that qkscope wrote is there (no {}/)", address.to_string(),
+         store_layout::kManifests);
 }
 
 std::string fetch_stored_folder(const std::string& path_or_address, bool quiet) {
-  const auto address = parse_store_address(path_or_address);
+  const auto address = parse_store_uri(path_or_address);
   if (!address) return path_or_address;
   const auto folder = open_stored_folder(*address);
-  folder.fetch_all(quiet);
+  folder.fetch_all_files(quiet);
   return folder.local_folder();
 }
 

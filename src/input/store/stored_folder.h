@@ -31,32 +31,32 @@ inline constexpr char kRuns[] = "run";
 
 // One of the objects PREFIX/00000000.json, PREFIX/00000001.json, ...; only the newest is valid. The
 // first writer of the next number wins.
-struct NumberedObject {
+struct VersionedObject {
   std::size_t number = 0;
   std::string content;
 };
-std::string numbered_object_name(const std::string& prefix, std::size_t number);
-std::optional<std::size_t> parse_object_number(const std::string& name);
-std::optional<NumberedObject> read_newest_object(ObjectStore& store, const std::string& prefix);
+std::string versioned_object_name(const std::string& prefix, std::size_t number);
+std::optional<std::size_t> parse_object_version(const std::string& name);
+std::optional<VersionedObject> read_newest_object(ObjectStore& store, const std::string& prefix);
 
-struct StoredFile {
+struct ManifestEntry {
   std::string name;    // path in the folder
   std::string object;  // name in the store
   ObjectFingerprint content;
 };
 
-Json to_json(const StoredFile& file);
+Json to_json(const ManifestEntry& file);
 // Parses one entry of a manifest. Throws a bad-input error that starts with `where` if the entry is
-// malformed or points outside of the folder.
-StoredFile parse_manifest_entry(const Json& json, const std::string& where);
+// malformed or points outside the folder.
+ManifestEntry parse_manifest_entry(const Json& json, const std::string& where);
 
 struct StoredManifest {
   std::string kind;  // capture, statistics, results, sweep, or kRemoved
   std::string run;   // run that produced the folder
-  std::vector<StoredFile> files;
+  std::vector<ManifestEntry> files;
 
   static constexpr char kRemoved[] = "removed";
-  const StoredFile* find(const std::string& name) const;
+  const ManifestEntry* find_file(const std::string& name) const;
 };
 
 std::string serialize_manifest(const StoredManifest& manifest);
@@ -67,34 +67,34 @@ struct FolderUpload {
   std::string kind;
   std::string run;
   bool quiet = false;
-  std::string without = {};               // subfolder to skip
-  std::vector<StoredFile> in_store = {};  // already in the store, not uploaded
+  std::string without = {};                  // subfolder to skip
+  std::vector<ManifestEntry> in_store = {};  // already in the store, not uploaded
 };
 
 class StoredFolder {
  public:
-  explicit StoredFolder(const StoreAddress& address);
+  explicit StoredFolder(const StoreUri& address);
 
-  ObjectStore& store() const { return *store_; }
-  const StoreAddress& address() const { return store_->address(); }
+  ObjectStore& object_store() const { return *store_; }
+  const StoreUri& address() const { return store_->address(); }
   bool is_published() const { return manifest_.kind != StoredManifest::kRemoved; }
   const StoredManifest& manifest() const { return manifest_; }
-  std::vector<std::string> names() const;
+  std::vector<std::string> file_names() const;
   // Hash of the manifest, which changes with the content of the folder.
   std::string manifest_hash() const { return hash_; }
 
-  std::string local_folder() const { return scratch_folder_of_downloads(address()) + "/" + hash_; }
+  std::string local_folder() const { return scratch_folder_for_downloads(address()) + "/" + hash_; }
   // Downloads and verifies the given files; names that are not in the manifest are ignored.
-  void fetch(const std::vector<std::string>& names, bool quiet) const;
-  void fetch_all(bool quiet) const { fetch(names(), quiet); }
+  void fetch_files(const std::vector<std::string>& names, bool quiet) const;
+  void fetch_all_files(bool quiet) const { fetch_files(file_names(), quiet); }
 
   // Uploads all files of a local folder, then the manifest. Throws a bad-input error if another
   // writer has published different files since the manifest was read.
   void publish(const std::string& folder, const std::string& kind, const std::string& run,
                bool quiet);
-  // Like publish(), but returns false if another writer was first. Uploads nothing if unchanged.
+  // Like publish(), but returns false if another writer was first. Skips files in upload.in_store.
   bool try_publish(const FolderUpload& upload);
-  void mark_run_removed(const std::string& run);
+  void mark_removed(const std::string& run);
 
  private:
   void read_newest_manifest();
@@ -111,7 +111,7 @@ class StoredFolder {
 };
 
 // Opens an existing folder. Throws a bad-input error if the address has no finished folder.
-StoredFolder open_stored_folder(const StoreAddress& address);
+StoredFolder open_stored_folder(const StoreUri& address);
 
 // Returns the objects in stored folders below the store's address that neither the newest manifest
 // nor the current run references and that are at least `older_than` seconds old. Ignores objects

@@ -22,17 +22,17 @@ class CsvReader : public RecordReader {
  public:
   CsvReader(std::string_view text, std::string where, const RecordColumns& columns)
       : where_(std::move(where)), rows_(text, {.skip_empty_lines = true}) {
-    if (!read_row(names_)) bad_input("{}: the file is empty; expected a header line", where_);
+    if (!read_row(names_)) reject("{}: the file is empty; expected a header line", where_);
     text_ = column_index_of(columns.text);
     if (columns.id) id_ = column_index_of(*columns.id);
   }
 
-  bool next(CorpusRecord& record) override {
+  bool read_record(CorpusRecord& record) override {
     if (!read_row(fields_)) return false;
-    record.where = fmt::format("{}: line {}", where_, rows_.row_line());
+    record.where = fmt::format("{}: line {}", where_, rows_.row_line_number());
     if (fields_.size() != names_.size())
-      bad_input("{}: the row has {} fields, the header has {}", record.where, fields_.size(),
-                names_.size());
+      reject("{}: the row has {} fields, the header has {}", record.where, fields_.size(),
+             names_.size());
     record.text = std::move(fields_[text_]);
     if (id_) record.id = ExampleId::from_digits(std::move(fields_[*id_]));
     return true;
@@ -53,12 +53,12 @@ class CsvReader : public RecordReader {
 
   // Returns false at the end of the file.
   bool read_row(std::vector<std::string>& fields) {
-    const auto status = rows_.next(fields);
+    const auto status = rows_.read_row(fields);
     if (status == CsvParser::CsvRowStatus::unclosed_quote)
-      bad_input("{}: line {}: a quoted field has no end", where_, rows_.error_line());
+      reject("{}: line {}: a quoted field has no end", where_, rows_.error_line_number());
     if (status == CsvParser::CsvRowStatus::text_after_quote)
-      bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_,
-                rows_.error_line());
+      reject("{}: line {}: expected a comma or a line end after a quoted field", where_,
+             rows_.error_line_number());
     return status == CsvParser::CsvRowStatus::row;
   }
 
@@ -69,16 +69,16 @@ class CsvReader : public RecordReader {
   std::optional<std::size_t> id_;
 };
 
-// A plain text file is a single row, with the file name without extension in the column `file`.
+// Reads a plain text file as one row; its column `file` is the file name without extension.
 class PlainTextReader : public RecordReader {
  public:
   PlainTextReader(std::string_view text, std::string where)
       : text_(text), where_(std::move(where)) {}
 
-  bool next(CorpusRecord& record) override {
+  bool read_record(CorpusRecord& record) override {
     if (!text_) return false;
     record = {.text = std::string(*text_),
-              .id = ExampleId::from_text(std::filesystem::path(where_).stem().string()),
+              .id = ExampleId::from_string(std::filesystem::path(where_).stem().string()),
               .where = where_};
     text_.reset();
     return true;
@@ -92,7 +92,7 @@ class PlainTextReader : public RecordReader {
   std::string where_;
 };
 
-RecordReaderPointer read_plain_text(std::string_view text, const std::string& where,
+RecordReaderPointer open_plain_text(std::string_view text, const std::string& where,
                                     const RecordColumns& columns) {
   auto reader = std::make_unique<PlainTextReader>(text, where);
   if (columns.id && *columns.id != "file")
@@ -102,15 +102,14 @@ RecordReaderPointer read_plain_text(std::string_view text, const std::string& wh
 
 // Opens a file according to its extension: Parquet, JSON Lines, JSON, CSV or plain text (one row).
 RecordReaderPointer open_record_reader(const std::string& path, const RecordColumns& columns) {
-  // Readers for the formats in kDataEndings, in that order, without the first format (Parquet).
-  constexpr std::array kTextReaders = {open_json_lines, open_json_lines, open_json_array, open_csv,
-                                       read_plain_text};
+  // Readers for the formats in kDataEndings, in that order, except the first one (Parquet).
+  constexpr std::array kTextReaders = {make_json_lines_reader, make_json_lines_reader,
+                                       make_json_array_reader, make_csv_reader, open_plain_text};
   static_assert(kTextReaders.size() + 1 == kDataEndings.size());
   const auto ending = std::ranges::find_if(
       kDataEndings, [&](std::string_view known) { return path.ends_with(known); });
   if (ending == kDataEndings.end())
-    bad_input("{}: what kind of file is this? Known are .parquet, .jsonl, .json, .csv and .txt",
-              path);
+    reject("{}: what kind of file is this? Known are .parquet, .jsonl, .json, .csv and .txt", path);
   if (ending == kDataEndings.begin()) return open_parquet_records(path, columns);
   const auto format = static_cast<std::size_t>(ending - kDataEndings.begin()) - 1;
   auto file = std::make_shared<const MappedFile>(path);
@@ -125,8 +124,8 @@ class FileCorpus : public Corpus {
       : options_(options), files_(find_corpus_files(options)) {
     if (options.shard_count < 1 || options.shard_index < 0 ||
         options.shard_index >= options.shard_count)
-      bad_input("shard {}/{}: the first number must be from 0 to one less than the second",
-                options.shard_index, options.shard_count);
+      reject("shard {}/{}: the first number must be from 0 to one less than the second",
+             options.shard_index, options.shard_count);
     open_next_file();
     columns_ = reader_->columns();
   }
@@ -141,15 +140,16 @@ class FileCorpus : public Corpus {
         if (!move_text_if_usable(record, document)) continue;
         ++counts_.documents;
         document.row = row;
-        const ExampleId id = options_.id_column ? std::move(record.id) : ExampleId::from(row);
-        document.example_key = options_.number_rows ? row : example_key(id);
+        const ExampleId id =
+            options_.id_column ? std::move(record.id) : ExampleId::from_number(row);
+        document.example_key = options_.number_rows ? row : derive_example_key(id);
         document.source_id = id.text;
         return true;
       }
-      if (row_ == 0) bad_input("{}: the dataset has no rows", options_.path);
+      if (row_ == 0) reject("{}: the dataset has no rows", options_.path);
       if (counts_.documents == 0 && counts_.rows > 0)
-        bad_input("{}: none of the {} rows has a text in column '{}'", options_.path, counts_.rows,
-                  options_.text_column);
+        reject("{}: none of the {} rows has a text in column '{}'", options_.path, counts_.rows,
+               options_.text_column);
       return false;
     });
   }
@@ -166,7 +166,7 @@ class FileCorpus : public Corpus {
 
   bool next_record(CorpusRecord& record) {
     if (options_.max_samples > 0 && row_ >= options_.max_samples) return false;
-    while (!reader_->next(record)) {
+    while (!reader_->read_record(record)) {
       if (next_file_ == files_.size()) return false;
       open_next_file();
     }
@@ -180,7 +180,7 @@ class FileCorpus : public Corpus {
     }
     if (const auto at = find_invalid_utf8(*record.text); at != std::string::npos) {
       if (!options_.replace_invalid)
-        bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kInvalidUtf8Advice);
+        reject("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kInvalidUtf8Advice);
       record.text = replace_invalid_utf8(*record.text);
     }
     document.text = std::move(*record.text);
@@ -198,20 +198,20 @@ class FileCorpus : public Corpus {
 
 }  // namespace
 
-ExampleId ExampleId::from(std::int64_t value) {
+ExampleId ExampleId::from_number(std::int64_t value) {
   return {fmt::format("{}", value), value};
 }
 
-ExampleId ExampleId::from(std::uint64_t value) {
-  if (!std::in_range<std::int64_t>(value)) return from_text(fmt::format("{}", value));
-  return from(static_cast<std::int64_t>(value));
+ExampleId ExampleId::from_number(std::uint64_t value) {
+  if (!std::in_range<std::int64_t>(value)) return from_string(fmt::format("{}", value));
+  return from_number(static_cast<std::int64_t>(value));
 }
 
-ExampleId ExampleId::from(double value) {
-  if (std::trunc(value) != value || std::isinf(value)) return from_text(fmt::format("{}", value));
+ExampleId ExampleId::from_number(double value) {
+  if (std::trunc(value) != value || std::isinf(value)) return from_string(fmt::format("{}", value));
   constexpr double kLimit = 9223372036854775808.0;  // 2^63
-  if (value < -kLimit || value >= kLimit) return from_text(fmt::format("{:.0f}", value));
-  return from(static_cast<std::int64_t>(value));
+  if (value < -kLimit || value >= kLimit) return from_string(fmt::format("{:.0f}", value));
+  return from_number(static_cast<std::int64_t>(value));
 }
 
 ExampleId ExampleId::from_digits(std::string text) {
@@ -219,23 +219,23 @@ ExampleId ExampleId::from_digits(std::string text) {
   return {std::move(text), value};
 }
 
-std::int64_t example_key(const ExampleId& id) {
+std::int64_t derive_example_key(const ExampleId& id) {
   return id.integer ? *id.integer : static_cast<std::int64_t>(blake2b_64(id.text));
 }
 
-RecordReaderPointer open_csv(std::string_view text, const std::string& where,
-                             const RecordColumns& columns) {
+RecordReaderPointer make_csv_reader(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns) {
   return std::make_unique<CsvReader>(text, where, columns);
 }
 
 void throw_missing_column(const std::string& where, const std::string& column,
                           const std::vector<CorpusColumn>& columns) {
-  const auto names = project(columns, &CorpusColumn::name);
+  const auto names = to_vector(columns, &CorpusColumn::name);
   const std::string near = closest_spelling(column, names);
   const auto list = fmt::format("{}", fmt::join(names, ", "));
-  bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,
-            list.empty() ? "none" : list,
-            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+  reject("{}: there is no column '{}'; the columns are: {}{}", where, column,
+         list.empty() ? "none" : list,
+         near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
 Corpus::~Corpus() = default;

@@ -22,9 +22,9 @@ inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".j
 // Returns the files of a split in reading order. `paths` lists all files of the dataset relative to
 // its root; `card` is the content of README.md or "". Throws a bad-input error that starts with
 // `where` if no file matches.
-std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
-                                            const std::string& card, const CorpusOptions& options,
-                                            const std::string& where);
+std::vector<std::string> choose_dataset_files(const std::vector<std::string>& paths,
+                                              const std::string& card, const CorpusOptions& options,
+                                              const std::string& where);
 
 // Returns the files of the dataset at options.path in reading order: the file itself, or the files
 // of the split inside a folder.
@@ -35,23 +35,23 @@ struct ExampleId {
   std::string text;
   std::optional<std::int64_t> integer;
 
-  static ExampleId from(std::int64_t value);
-  static ExampleId from(std::uint64_t value);
-  static ExampleId from(double value);  // integral values count as integers
-  static ExampleId from_text(std::string text) { return {std::move(text), std::nullopt}; }
-  // Parses decimal digits, as in CSV files and in large JSON numbers. Any other id stays text.
+  static ExampleId from_number(std::int64_t value);
+  static ExampleId from_number(std::uint64_t value);
+  static ExampleId from_number(double value);  // integral values count as integers
+  static ExampleId from_string(std::string text) { return {std::move(text), std::nullopt}; }
+  // Sets `integer` if the text (from CSV, Parquet or a large JSON number) is a decimal integer.
   static ExampleId from_digits(std::string text);
 };
 
 // Returns the key that seeds the sampling of an example: its integer id, or BLAKE2b of a text id.
-std::int64_t example_key(const ExampleId& id);
+std::int64_t derive_example_key(const ExampleId& id);
 
 // Returns the id of a chunk of a text: "book#3" is the fourth chunk of "book".
 inline std::string chunk_id(std::string_view text_id, std::size_t number) {
   return std::string(text_id) + "#" + std::to_string(number);
 }
 
-// Throws a bad-input error if overlap or minimum length of chunks do not fit the chunk size.
+// Throws a bad-input error if the chunk overlap or minimum length does not fit the chunk size.
 void check_chunk_options(const ChunkOptions& chunk);
 
 struct CorpusRecord {
@@ -68,7 +68,7 @@ inline constexpr const char* kInvalidUtf8Advice =
 struct RecordColumns {
   std::string text;
   std::optional<std::string> id;
-  bool replace_invalid = false;  // for formats whose parser requires valid UTF-8
+  bool replace_invalid = false;  // replace invalid UTF-8 before JSON parsing
 };
 
 class MappedFile;
@@ -77,10 +77,10 @@ class RecordReader {
  public:
   virtual ~RecordReader() = default;
   // Reads the next row. Returns false after the last one.
-  virtual bool next(CorpusRecord& record) = 0;
+  virtual bool read_record(CorpusRecord& record) = 0;
   virtual std::vector<CorpusColumn> columns() const = 0;
 
-  std::shared_ptr<const MappedFile> mapped_file;  // text of a reader of text formats
+  std::shared_ptr<const MappedFile> mapped_file;  // owns the text being parsed; null for Parquet
 };
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
@@ -91,12 +91,12 @@ RecordReaderPointer open_parquet_records(const std::string& path, const RecordCo
 // The readers of text formats: `text` must outlive the reader, and error messages start with
 // `where`. JSON Lines has one object per line; a JSON file is one list of objects; CSV has a header
 // line, and quoted fields may contain commas, line breaks and doubled quotes.
-RecordReaderPointer open_json_lines(std::string_view text, const std::string& where,
+RecordReaderPointer make_json_lines_reader(std::string_view text, const std::string& where,
+                                           const RecordColumns& columns);
+RecordReaderPointer make_json_array_reader(std::string_view text, const std::string& where,
+                                           const RecordColumns& columns);
+RecordReaderPointer make_csv_reader(std::string_view text, const std::string& where,
                                     const RecordColumns& columns);
-RecordReaderPointer open_json_array(std::string_view text, const std::string& where,
-                                    const RecordColumns& columns);
-RecordReaderPointer open_csv(std::string_view text, const std::string& where,
-                             const RecordColumns& columns);
 
 // Throws a bad-input error that lists the available columns and suggests the closest name.
 [[noreturn]] void throw_missing_column(const std::string& where, const std::string& column,

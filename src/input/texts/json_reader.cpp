@@ -17,26 +17,31 @@ class JsonRowHandler : public nlohmann::json_sax<Json> {
   bool has_text = false, has_id = false, id_is_nested = false;
 
   bool null() override {
-    return handle_value([](ExampleId& id) { id = ExampleId::from_text("None"); });
+    return handle_value([](ExampleId& id) { id = ExampleId::from_string("None"); });
   }
   bool boolean(bool v) override {
-    return handle_value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a boolean");
+    return handle_value([=](ExampleId& id) { id = ExampleId::from_number(std::int64_t{v}); },
+                        "a boolean");
   }
   bool number_integer(number_integer_t v) override {
-    return handle_value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a number");
+    return handle_value([=](ExampleId& id) { id = ExampleId::from_number(std::int64_t{v}); },
+                        "a number");
   }
   bool number_unsigned(number_unsigned_t v) override {
-    return handle_value([=](ExampleId& id) { id = ExampleId::from(std::uint64_t{v}); }, "a number");
+    return handle_value([=](ExampleId& id) { id = ExampleId::from_number(std::uint64_t{v}); },
+                        "a number");
   }
   bool number_float(number_float_t v, const string_t& written) override {
     const bool digits = written.find_first_of(".eE") == std::string::npos;
     return handle_value(
-        [&](ExampleId& id) { id = digits ? ExampleId::from_digits(written) : ExampleId::from(v); },
+        [&](ExampleId& id) {
+          id = digits ? ExampleId::from_digits(written) : ExampleId::from_number(v);
+        },
         "a number");
   }
   bool string(string_t& v) override {
     if (depth_ == 1 && in_text_) record_.text = v;
-    return handle_value([&](ExampleId& id) { id = ExampleId::from_text(v); }, nullptr);
+    return handle_value([&](ExampleId& id) { id = ExampleId::from_string(v); }, nullptr);
   }
   bool binary(binary_t&) override { return true; }
   bool start_object(std::size_t) override { return enter_container("an object"); }
@@ -54,22 +59,22 @@ class JsonRowHandler : public nlohmann::json_sax<Json> {
   bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
     std::string reason = error.what();
     reason.erase(0, reason.find(": ") + 2);
-    bad_input("{}: not valid JSON: {}", record_.where, reason);
+    reject("{}: not valid JSON: {}", record_.where, reason);
   }
 
  private:
   template <typename SetId>
   bool handle_value(SetId set_id, const char* not_text = nullptr) {
-    if (depth_ == 0) bad_input("{}: expected a JSON object", record_.where);
+    if (depth_ == 0) reject("{}: expected a JSON object", record_.where);
     if (depth_ != 1) return true;
-    if (in_text_ && not_text != nullptr) fail_text_type(not_text);
+    if (in_text_ && not_text != nullptr) throw_text_type_error(not_text);
     if (in_id_) set_id(record_.id);
     return true;
   }
   bool enter_container(const char* kind) {
     if (depth_ == 0 && std::string_view(kind) != "an object")
-      bad_input("{}: expected a JSON object, found {}", record_.where, kind);
-    if (depth_ == 1 && in_text_) fail_text_type(kind);
+      reject("{}: expected a JSON object, found {}", record_.where, kind);
+    if (depth_ == 1 && in_text_) throw_text_type_error(kind);
     if (depth_ == 1 && in_id_) id_is_nested = true;
     ++depth_;
     return true;
@@ -78,8 +83,8 @@ class JsonRowHandler : public nlohmann::json_sax<Json> {
     --depth_;
     return true;
   }
-  [[noreturn]] void fail_text_type(const char* found) const {
-    bad_input("{}: column '{}' holds {}, expected a string", record_.where, columns_.text, found);
+  [[noreturn]] void throw_text_type_error(const char* found) const {
+    reject("{}: column '{}' holds {}, expected a string", record_.where, columns_.text, found);
   }
 
   const RecordColumns& columns_;
@@ -89,19 +94,18 @@ class JsonRowHandler : public nlohmann::json_sax<Json> {
 };
 
 // Rejects invalid UTF-8 and zero bytes, at which nlohmann::json would stop reading.
-void check_json_row(std::string_view text, const std::string& where) {
-  if (text.find('\0') != std::string_view::npos)
-    bad_input("{}: not valid JSON: a zero byte", where);
+void check_row_encoding(std::string_view text, const std::string& where) {
+  if (text.find('\0') != std::string_view::npos) reject("{}: not valid JSON: a zero byte", where);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
-    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kInvalidUtf8Advice);
+    reject("{}: not UTF-8 at byte {} of the row; {}", where, at, kInvalidUtf8Advice);
 }
 
 // Returns the keys of a JSON object with the types of their values.
 std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
-  check_json_row(text, where);
+  check_row_encoding(text, where);
   std::vector<CorpusColumn> columns;
   const Json row = parse_json(text, where);
-  if (!row.is_object()) bad_input("{}: expected a JSON object", where);
+  if (!row.is_object()) reject("{}: expected a JSON object", where);
   for (const auto& [name, value] : row.items())
     columns.push_back({name, value.is_number_integer() ? "int64"
                              : value.is_number_float() ? "double"
@@ -117,7 +121,7 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, CorpusR
     replaced = replace_invalid_utf8(text);
     text = replaced;
   }
-  check_json_row(text, record.where);
+  check_row_encoding(text, record.where);
   JsonRowHandler handler(columns, record);
   Json::sax_parse(text, &handler);
   if (!handler.has_text)
@@ -125,7 +129,7 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, CorpusR
   if (columns.id && !handler.has_id)
     throw_missing_column(record.where, *columns.id, json_row_columns(text, record.where));
   if (handler.id_is_nested)
-    record.id = ExampleId::from_text(parse_json(text, record.where)[*columns.id].dump());
+    record.id = ExampleId::from_string(parse_json(text, record.where)[*columns.id].dump());
 }
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
@@ -141,17 +145,17 @@ class JsonReader : public RecordReader {
     if (format == Format::list) {
       skip_white_space();
       if (!rest_.starts_with('['))
-        bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
-                  where_);
+        reject("{}: expected a list of objects; for one object per line name the file .jsonl",
+               where_);
       consume_bytes(1);
     }
     read_first_columns();
   }
 
-  bool next(CorpusRecord& record) override {
+  bool read_record(CorpusRecord& record) override {
     std::string_view row;
     if (!next_row(row)) return false;
-    record.where = where();
+    record.where = row_location();
     parse_json_row(row, columns_, record);
     return true;
   }
@@ -164,7 +168,7 @@ class JsonReader : public RecordReader {
     return format_ == Format::list ? next_element(row) : next_line(row);
   }
 
-  std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
+  std::string row_location() const { return fmt::format("{}: line {}", where_, row_line_); }
   void consume_bytes(std::size_t bytes) {
     line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n');
     rest_.remove_prefix(bytes);
@@ -178,7 +182,8 @@ class JsonReader : public RecordReader {
     const std::string_view start = rest_;
     const std::int64_t line = line_;
     std::string_view row;
-    if (next_row(row) && !columns_.replace_invalid) first_columns_ = json_row_columns(row, where());
+    if (next_row(row) && !columns_.replace_invalid)
+      first_columns_ = json_row_columns(row, row_location());
     rest_ = start;
     line_ = line;
     ended_ = false;
@@ -203,7 +208,7 @@ class JsonReader : public RecordReader {
     if (rest_.starts_with(']')) {
       consume_bytes(1);
       skip_white_space();
-      if (!rest_.empty()) bad_input("{}: there is more after the end of the list", where());
+      if (!rest_.empty()) reject("{}: there is more after the end of the list", row_location());
       ended_ = true;
       return false;
     }
@@ -211,7 +216,7 @@ class JsonReader : public RecordReader {
     consume_bytes(row.size());
     skip_white_space();
     if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']')))
-      bad_input("{}: the list of rows is broken off after this row", where());
+      reject("{}: the list of rows is broken off after this row", row_location());
     return true;
   }
 
@@ -230,17 +235,15 @@ class JsonReader : public RecordReader {
         return at;
       }
     }
-    bad_input("{}: the list of rows has no end", where());
+    reject("{}: the list of rows has no end", row_location());
   }
 
   std::size_t find_string_end(std::size_t quote) const {
-    for (std::size_t at = quote + 1; at < rest_.size(); ++at) {
-      at = rest_.find_first_of("\"\\", at);
-      if (at == std::string_view::npos) break;
-      if (rest_[at] == '"') return at;
-      ++at;  // skip the escaped character
-    }
-    bad_input("{}: a string has no end", where());
+    auto at = rest_.find_first_of("\"\\", quote + 1);
+    while (at != std::string_view::npos && rest_[at] == '\\')  // skip the escaped character
+      at = rest_.find_first_of("\"\\", at + 2);
+    if (at != std::string_view::npos) return at;
+    reject("{}: a string has no end", row_location());
   }
 
   Format format_;
@@ -255,13 +258,13 @@ class JsonReader : public RecordReader {
 
 }  // namespace
 
-RecordReaderPointer open_json_lines(std::string_view text, const std::string& where,
-                                    const RecordColumns& columns) {
+RecordReaderPointer make_json_lines_reader(std::string_view text, const std::string& where,
+                                           const RecordColumns& columns) {
   return std::make_unique<JsonReader>(text, where, columns, JsonReader::Format::lines);
 }
 
-RecordReaderPointer open_json_array(std::string_view text, const std::string& where,
-                                    const RecordColumns& columns) {
+RecordReaderPointer make_json_array_reader(std::string_view text, const std::string& where,
+                                           const RecordColumns& columns) {
   return std::make_unique<JsonReader>(text, where, columns, JsonReader::Format::list);
 }
 

@@ -30,24 +30,24 @@ struct TextRow {
 };
 
 // Writes a text dataset row by row, as JSON Lines or Parquet. Without finish(), no file remains.
-class TextWriter {
+class TextDatasetWriter {
  public:
-  TextWriter(const std::string& path, const std::string& id_column)
+  TextDatasetWriter(const std::string& path, const std::string& id_column)
       : path_(path), id_column_(id_column) {
     if (id_column == "text" || id_column == "tokens")
-      bad_input("{}: the ids cannot be in a column named '{}' too", path, id_column);
+      reject("{}: the ids cannot be in a column named '{}' too", path, id_column);
     const bool is_parquet = path.ends_with(".parquet");
     if (!is_parquet && !path.ends_with(".jsonl"))
-      bad_input("{}: not a name for a dataset; expected one that ends in .parquet or .jsonl", path);
+      reject("{}: not a name for a dataset; expected one that ends in .parquet or .jsonl", path);
     lines_.emplace(path);  // throws if the path cannot be written
     if (is_parquet) lines_.reset();
   }
 
-  void add(TextRow row) {
+  void add_row(TextRow row) {
     if (lines_) return write_line(std::move(row));
     const bool integer = std::holds_alternative<std::int64_t>(row.id);
     if (has_integer_ids_.value_or(integer) != integer)
-      bad_input(
+      reject(
           "{}: some ids are integers and some are not, which a Parquet column cannot hold; write "
           "a .jsonl file",
           path_);
@@ -75,7 +75,7 @@ class TextWriter {
 
   void write_row_group() {
     const auto check = [&](const arrow::Status& status) {
-      check_arrow(status, "writing " + path_, ErrorKind::failure);
+      check_arrow_status(status, "writing " + path_, ErrorKind::failure);
     };
     arrow::Int64Builder integer_ids, tokens;
     arrow::StringBuilder text_ids;
@@ -110,7 +110,7 @@ class TextWriter {
 constexpr std::size_t kBlockBytes = 32 << 20;  // bytes of text held in memory at a time
 
 // Returns the substring of characters [begin, end).
-std::string_view character_slice(std::string_view text, std::int64_t begin, std::int64_t end) {
+std::string_view slice_characters(std::string_view text, std::int64_t begin, std::int64_t end) {
   const auto skip = [&](std::size_t at, std::int64_t count) {
     for (; count > 0 && at < text.size(); --count) at += utf8::character_size(text[at]);
     return std::min(at, text.size());
@@ -120,36 +120,36 @@ std::string_view character_slice(std::string_view text, std::int64_t begin, std:
 }
 
 // Output rows for one input text.
-struct WrittenTextRows {
-  std::vector<TextRow> rows;  // one, or the chunks; without ids
-  std::int64_t tokens = 0;    // of the text, truncated if `cut`
+struct OutputRows {
+  std::vector<TextRow> rows;  // one row, or one per chunk; ids are not set
+  std::int64_t tokens = 0;    // of the text, after truncation if `cut`
   bool cut = false;
   bool dropped_chunk = false;
 };
 
-// Makes an output row; counts its tokens as if `part` were encoded alone, as a capture does it.
+// Makes an output row from a part of a text. Counts the tokens that a capture of the row will have.
 TextRow make_text_row(const Tokenizer& tokenizer, const LongTextOptions& options,
                       std::string_view part) {
   const auto encoding = tokenizer.encode(part, {.add_special_tokens = options.special_tokens});
   return {{}, std::string(part), std::ssize(encoding.ids)};
 }
 
-WrittenTextRows cut_into_chunks(const Tokenizer& tokenizer, const LongTextOptions& options,
+OutputRows cut_text_into_chunks(const Tokenizer& tokenizer, const LongTextOptions& options,
                                 std::string_view text) {
   const auto found = encode_chunks(tokenizer, text, options.chunk,
                                    {.add_special_tokens = options.special_tokens, .offsets = true});
-  WrittenTextRows made{.rows = {}, .tokens = found.tokens, .dropped_chunk = found.dropped};
+  OutputRows made{.rows = {}, .tokens = found.tokens, .dropped_chunk = found.dropped};
   std::int64_t at = 0;  // character at which the rest of the text begins
   for (const auto& [begin, end] : found.ranges) {
-    text.remove_prefix(character_slice(text, 0, begin - at).size());
+    text.remove_prefix(slice_characters(text, 0, begin - at).size());
     at = begin;
-    made.rows.push_back(make_text_row(tokenizer, options, character_slice(text, 0, end - begin)));
+    made.rows.push_back(make_text_row(tokenizer, options, slice_characters(text, 0, end - begin)));
   }
   return made;
 }
 
-WrittenTextRows truncate_long_text(const Tokenizer& tokenizer, const LongTextOptions& options,
-                                   std::string text) {
+OutputRows truncate_long_text(const Tokenizer& tokenizer, const LongTextOptions& options,
+                              std::string text) {
   const auto found = tokenizer.encode(text, {.add_special_tokens = options.special_tokens,
                                              .max_length = options.max_tokens,
                                              .offsets = options.max_tokens > 0});
@@ -163,7 +163,7 @@ WrittenTextRows truncate_long_text(const Tokenizer& tokenizer, const LongTextOpt
     begin = std::min(begin, offset.begin);
     end = std::max(end, offset.end);
   }
-  const auto part = character_slice(text, std::min(begin, end), end);
+  const auto part = slice_characters(text, std::min(begin, end), end);
   return {.rows = {make_text_row(tokenizer, options, part)}, .tokens = tokens, .cut = true};
 }
 
@@ -176,14 +176,14 @@ std::variant<std::int64_t, std::string> original_example_id(const Document& docu
 
 void check_long_text_options(const LongTextOptions& options) {
   if (options.min_tokens < 1)
-    bad_input("a least number of {} tokens: expected 1 or more", options.min_tokens);
+    reject("a least number of {} tokens: expected 1 or more", options.min_tokens);
   check_chunk_options(options.chunk);
   if (options.chunk.size > 0 && options.max_tokens > 0)
-    bad_input("chunks of {} tokens, and texts cut to {}: expected one of the two",
-              options.chunk.size, options.max_tokens);
+    reject("chunks of {} tokens, and texts cut to {}: expected one of the two", options.chunk.size,
+           options.max_tokens);
   if (options.max_tokens > 0 && options.max_tokens < options.min_tokens)
-    bad_input("texts of at least {} tokens, cut to {}: expected a cut that leaves enough",
-              options.min_tokens, options.max_tokens);
+    reject("texts of at least {} tokens, cut to {}: expected a cut that leaves enough",
+           options.min_tokens, options.max_tokens);
 }
 
 std::vector<Document> read_document_block(Corpus& corpus) {
@@ -203,7 +203,7 @@ void check_chunk_options(const ChunkOptions& chunk) {
   const bool whole_texts = size == 0 && overlap == 0 && min_length == 1;
   if (!whole_texts &&
       (size < 1 || overlap < 0 || overlap >= size || min_length < 1 || min_length > size))
-    bad_input(
+    reject(
         "chunks of {} tokens with an overlap of {} and a least length of {}: expected a size above "
         "0, an overlap below the size, and a least length from 1 to the size",
         size, overlap, min_length);
@@ -218,7 +218,7 @@ TextChunks encode_chunks(const Tokenizer& tokenizer, std::string_view text,
     const auto before = special ? std::ssize(tokenizer.prefix_ids()) : 0;
     const auto width = chunk.size - added;  // tokens of text in a chunk
     if (width <= chunk.overlap)
-      bad_input(
+      reject(
           "chunks of {} tokens with an overlap of {}: the tokenizer adds {} special tokens to "
           "each; expected chunks of at least {} tokens",
           chunk.size, chunk.overlap, added, added + chunk.overlap + 1);
@@ -250,19 +250,19 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
                                 const LongTextOptions& options) {
   return translate_exceptions([&] {
     check_long_text_options(options);
-    TextWriter writer(options.out, options.id_column);
+    TextDatasetWriter writer(options.out, options.id_column);
     Progress progress({.what = "reading", .unit = "texts", .quiet = options.quiet});
     LongTextResult result;
     const auto enough = [&] { return options.keep > 0 && result.kept == options.keep; };
     while (!enough()) {
       auto block = read_document_block(corpus);
       if (block.empty()) break;
-      std::vector<WrittenTextRows> texts(block.size());
+      std::vector<OutputRows> texts(block.size());
       parallel_for(std::ssize(block), [&](std::int64_t i) {
         const auto at = static_cast<std::size_t>(i);
         auto& text = block[at].text;
         texts[at] = options.chunk.size > 0
-                        ? cut_into_chunks(tokenizer, options, text)
+                        ? cut_text_into_chunks(tokenizer, options, text)
                         : truncate_long_text(tokenizer, options, std::move(text));
       });
       for (std::size_t i = 0; i < block.size() && !enough(); ++i) {
@@ -281,7 +281,7 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
           row.id = options.chunk.size > 0 ? chunk_id(block[i].source_id, r)
                                           : original_example_id(block[i]);
           result.tokens += row.tokens;
-          writer.add(std::move(row));
+          writer.add_row(std::move(row));
         }
       }
       progress.update(result.read);
@@ -289,8 +289,8 @@ LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
     }
     progress.finish();
     if (result.kept == 0)
-      bad_input("none of {} texts has {} tokens; the longest has {}", result.read,
-                std::max(options.min_tokens, options.chunk.min_length), result.longest);
+      reject("none of {} texts has {} tokens; the longest has {}", result.read,
+             std::max(options.min_tokens, options.chunk.min_length), result.longest);
     writer.finish();
     result.finished = true;
     return result;

@@ -15,7 +15,7 @@ constexpr std::int64_t kBatchRows = 64;  // a single text can take megabytes
 
 // Reports every Arrow error as bad input, because the file is at fault.
 void check_status(const arrow::Status& status, const std::string& path) {
-  check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
+  check_arrow_status(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
 }
 
 template <typename T>
@@ -58,16 +58,16 @@ std::shared_ptr<arrow::Array> as_binary_array(const std::shared_ptr<arrow::Array
 }
 
 ExampleId read_example_id(const arrow::Array& array, std::int64_t i, const std::string& path) {
-  if (array.IsNull(i)) return ExampleId::from_text("None");
-  if (is_text_type(*array.type())) return ExampleId::from_text(*read_text_value(array, i));
+  if (array.IsNull(i)) return ExampleId::from_string("None");
+  if (is_text_type(*array.type())) return ExampleId::from_string(*read_text_value(array, i));
   const auto scalar = check_status(array.GetScalar(i), path);
   const arrow::Type::type type = array.type_id();
   if (arrow::is_integer(type)) return ExampleId::from_digits(scalar->ToString());
   if (type == arrow::Type::BOOL || type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE) {
     const auto number = check_status(scalar->CastTo(arrow::float64()), path);
-    return ExampleId::from(static_cast<const arrow::DoubleScalar&>(*number).value);
+    return ExampleId::from_number(static_cast<const arrow::DoubleScalar&>(*number).value);
   }
-  return ExampleId::from_text(scalar->ToString());
+  return ExampleId::from_string(scalar->ToString());
 }
 
 class ParquetReader : public RecordReader {
@@ -76,8 +76,8 @@ class ParquetReader : public RecordReader {
     check_regular_file(path);
     const auto file = check_status(arrow::io::ReadableFile::Open(path), path);
     parquet::arrow::FileReaderBuilder builder;
-    pool_ = std::make_unique<FileMemoryPool>(arrow::default_memory_pool(),
-                                             check_status(file->GetSize(), path));
+    pool_ = std::make_unique<BoundedMemoryPool>(arrow::default_memory_pool(),
+                                                check_status(file->GetSize(), path));
     check_status(builder.Open(file, parquet::ReaderProperties(pool_.get())), path);
     parquet::ArrowReaderProperties properties;
     properties.set_batch_size(kBatchRows);
@@ -86,14 +86,14 @@ class ParquetReader : public RecordReader {
     std::vector<int> wanted = {column_index_of(columns.text)};
     const auto& type = *schema_->field(wanted[0])->type();
     if (!is_text_type(type))
-      bad_input("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
+      reject("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
     text_ = columns.text;
     id_ = columns.id;
     if (columns.id) wanted.push_back(column_index_of(*columns.id));
-    open_batches(wanted);
+    open_batch_reader(wanted);
   }
 
-  bool next(CorpusRecord& record) override {
+  bool read_record(CorpusRecord& record) override {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
       translate_parquet_errors(path_, [&] {
         check_status(batches_->ReadNext(&batch_), path_);
@@ -129,27 +129,26 @@ class ParquetReader : public RecordReader {
     return index;
   }
 
-  // Reads the leaf columns of `fields`: Arrow numbers the leaves of nested columns, not the fields.
-  void open_batches(const std::vector<int>& fields) {
+  // Opens a reader of the given fields. Arrow selects leaf columns; nested fields have several.
+  void open_batch_reader(const std::vector<int>& fields) {
     std::vector<int> leaves, groups;
     const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();
     for (int leaf = 0; leaf < leaf_schema.num_columns(); ++leaf) {
       const std::string root = leaf_schema.GetColumnRoot(leaf)->name();
-      for (const int field : fields) {
+      for (const int field : fields)
         if (schema_->field(field)->name() == root) leaves.push_back(leaf);
-      }
     }
     for (int group = 0; group < file_->num_row_groups(); ++group) groups.push_back(group);
     batches_ = check_status(file_->GetRecordBatchReader(groups, leaves), path_);
     for (const int field : fields)  // a group without fields has no leaves
       if (const auto& column = *schema_->field(field);
           batches_->schema()->GetFieldIndex(column.name()) < 0)
-        bad_input("{}: column '{}' holds {}, which has no values", path_, column.name(),
-                  column.type()->ToString());
+        reject("{}: column '{}' holds {}, which has no values", path_, column.name(),
+               column.type()->ToString());
   }
 
   std::string path_;
-  std::unique_ptr<FileMemoryPool> pool_;  // before everything that it holds
+  std::unique_ptr<BoundedMemoryPool> pool_;  // must outlive the members below, which use it
   std::unique_ptr<parquet::arrow::FileReader> file_;
   std::shared_ptr<arrow::Schema> schema_;
   std::unique_ptr<arrow::RecordBatchReader> batches_;

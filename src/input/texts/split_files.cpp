@@ -37,8 +37,8 @@ std::string extract_yaml_front_matter(std::string_view card) {
 constexpr std::size_t kMaxCardBytes = std::size_t{16} << 20;  // bytes of front matter
 constexpr int kMaxPatterns = 200'000;  // in all configurations; YAML aliases may repeat long lists
 
-void add_patterns(const std::string& split, const YAML::Node& node, DatasetCardConfig& config,
-                  int& patterns_left) {
+void add_file_patterns(const std::string& split, const YAML::Node& node, DatasetCardConfig& config,
+                       int& patterns_left) {
   auto& files = config.files[split];
   const auto add_one = [&](const YAML::Node& item) {
     if (!item.IsScalar()) return;
@@ -52,18 +52,18 @@ void add_patterns(const std::string& split, const YAML::Node& node, DatasetCardC
     for (const auto& item : node) add_one(item);
 }
 
-// Accepts "data.csv", a list of patterns, a list of {split, path}, or a map from split to patterns.
-void read_data_files(const YAML::Node& node, DatasetCardConfig& config, int& patterns_left) {
-  if (node.IsScalar()) add_patterns("train", node, config, patterns_left);
+// Parses `data_files`: a pattern, a list of patterns or {split, path}, or a map {split: patterns}.
+void parse_data_files_node(const YAML::Node& node, DatasetCardConfig& config, int& patterns_left) {
+  if (node.IsScalar()) add_file_patterns("train", node, config, patterns_left);
   if (node.IsMap())
     for (const auto& entry : node)
-      add_patterns(entry.first.as<std::string>(), entry.second, config, patterns_left);
+      add_file_patterns(entry.first.as<std::string>(), entry.second, config, patterns_left);
   if (!node.IsSequence()) return;
   for (const auto& item : node) {
-    if (item.IsScalar()) add_patterns("train", item, config, patterns_left);
+    if (item.IsScalar()) add_file_patterns("train", item, config, patterns_left);
     if (item.IsMap() && item["path"])
-      add_patterns(item["split"] ? item["split"].as<std::string>() : "train", item["path"], config,
-                   patterns_left);
+      add_file_patterns(item["split"] ? item["split"].as<std::string>() : "train", item["path"],
+                        config, patterns_left);
   }
 }
 
@@ -73,7 +73,7 @@ DatasetCardConfig read_config(const YAML::Node& node, int& patterns_left) {
   if (node["default"]) config.is_default = node["default"].as<bool>();
   if (node["data_dir"]) config.data_dir = node["data_dir"].as<std::string>();
   while (config.data_dir.ends_with('/')) config.data_dir.pop_back();
-  if (node["data_files"]) read_data_files(node["data_files"], config, patterns_left);
+  if (node["data_files"]) parse_data_files_node(node["data_files"], config, patterns_left);
   return config;
 }
 
@@ -152,9 +152,9 @@ Paths keep_preferred_format(const Paths& files, const std::string& where) {
   Paths data;
   for (const auto& path : paths)
     if (is_data_file(path) && data.size() < kMaxListed) data.push_back(path);
-  bad_input("{}: no data files for the split '{}'. {}", where, split,
-            data.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
-                         : fmt::format("The data files in it: {}", fmt::join(data, ", ")));
+  reject("{}: no data files for the split '{}'. {}", where, split,
+         data.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
+                      : fmt::format("The data files in it: {}", fmt::join(data, ", ")));
 }
 
 Paths select_files_by_split_name(const Paths& paths, const std::string& base,
@@ -164,7 +164,8 @@ Paths select_files_by_split_name(const Paths& paths, const std::string& base,
     std::erase_if(files, [&](const std::string& path) { return !is_file_of_split(path, split); });
     if (!files.empty()) return keep_preferred_format(files, where);
   }
-  for (const auto& folder : {base + "data/" + split + "/", base + split + "/"})
+  for (const auto& folder :
+       {fmt::format("{}data/{}/", base, split), fmt::format("{}{}/", base, split)})
     if (const auto files = data_files_in_folder(paths, folder); !files.empty())
       return keep_preferred_format(files, where);
   // Files whose names do not mention a split belong to the train split.
@@ -177,7 +178,7 @@ Paths select_files_by_split_name(const Paths& paths, const std::string& base,
 }
 
 // Returns the paths that match any pattern of a dataset card, sorted.
-Paths match_patterns(const Paths& paths, const Paths& patterns, const std::string& where) {
+Paths find_matching_paths(const Paths& paths, const Paths& patterns, const std::string& where) {
   // Limits glob matching to about one second; published datasets take about a millisecond.
   constexpr std::size_t kMaxComparisons = 5'000'000;
   constexpr std::size_t kMaxPatternLength = 1000;
@@ -192,7 +193,7 @@ Paths match_patterns(const Paths& paths, const Paths& patterns, const std::strin
       continue;
     }
     if (pattern.size() > kMaxPatternLength || (comparisons += parts_of.size()) > kMaxComparisons)
-      bad_input("{}: its card chooses files by more patterns than can be tried", where);
+      reject("{}: its card chooses files by more patterns than can be tried", where);
     // Compares path components: `*` stays within a folder, `**` spans folders.
     const auto pattern_parts = split(pattern, '/');
     const auto is_any_folder = [](const std::string& part) { return part == "**"; };
@@ -202,22 +203,22 @@ Paths match_patterns(const Paths& paths, const Paths& patterns, const std::strin
   return {matches.begin(), matches.end()};
 }
 
-Paths select_files_by_card(const Paths& paths, const DatasetCardConfig& config,
-                           const CorpusOptions& options, const std::string& where) {
+Paths select_files_by_dataset_card(const Paths& paths, const DatasetCardConfig& config,
+                                   const CorpusOptions& options, const std::string& where) {
   const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
   if (config.files.empty()) return select_files_by_split_name(paths, base, options.split, where);
   const auto patterns = config.files.find(options.split);
   if (patterns == config.files.end())
-    bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
-              config.name, options.split, fmt::join(collect_map_keys(config.files), ", "));
+    reject("{}: the configuration '{}' has no split '{}'; its card names: {}", where, config.name,
+           options.split, fmt::join(collect_map_keys(config.files), ", "));
   Paths globs;
   for (const auto& pattern : patterns->second) globs.push_back(base + pattern);
-  const Paths files = match_patterns(paths, globs, where);
+  const Paths files = find_matching_paths(paths, globs, where);
   if (std::ranges::none_of(files, is_data_file)) throw_no_split_files(paths, options.split, where);
   return keep_preferred_format(files, where);
 }
 
-// Returns the configuration with the given name, or else the default, or else the only one.
+// Returns the configuration `name` or, without a name, the only or default one; null if not found.
 const DatasetCardConfig* find_config(const std::vector<DatasetCardConfig>& configs,
                                      const std::optional<std::string>& name) {
   if (configs.size() == 1 && !name) return &configs.front();
@@ -227,8 +228,8 @@ const DatasetCardConfig* find_config(const std::vector<DatasetCardConfig>& confi
   return found == configs.end() ? nullptr : &*found;
 }
 
-Paths select_files_in_folder(const Paths& paths, const CorpusOptions& options,
-                             const std::string& where) {
+Paths select_files_by_config_name(const Paths& paths, const CorpusOptions& options,
+                                  const std::string& where) {
   const auto& name = *options.name;
   for (const auto& base : {name + "/", "data/" + name + "/"})
     if (std::ranges::any_of(paths, [&](const auto& path) { return path.starts_with(base); }))
@@ -237,8 +238,8 @@ Paths select_files_in_folder(const Paths& paths, const CorpusOptions& options,
   for (const auto& path : paths)
     if (const auto slash = path.find('/'); slash != std::string::npos)
       folders.insert(path.substr(0, slash));
-  bad_input("{}: there is no configuration '{}'; the folders in it: {}", where, name,
-            folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
+  reject("{}: there is no configuration '{}'; the folders in it: {}", where, name,
+         folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
 }
 
 // Returns all files below a folder, relative to it. Hidden folders are skipped.
@@ -252,34 +253,34 @@ std::vector<std::string> list_files_recursively(const fs::path& folder) {
     if (at->is_regular_file(ignored))
       files.push_back(at->path().lexically_relative(folder).string());
   }
-  if (error) system_error("list the folder", folder.string(), error.value());
+  if (error) throw_system_error("list the folder", folder.string(), error.value());
   return files;
 }
 
 }  // namespace
 
-std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
-                                            const std::string& card, const CorpusOptions& options,
-                                            const std::string& where) {
+std::vector<std::string> choose_dataset_files(const std::vector<std::string>& paths,
+                                              const std::string& card, const CorpusOptions& options,
+                                              const std::string& where) {
   const auto configs = read_card_configs(card, where);
   if (const auto* config = find_config(configs, options.name))
-    return select_files_by_card(paths, *config, options, where);
-  if (options.name) return select_files_in_folder(paths, options, where);
+    return select_files_by_dataset_card(paths, *config, options, where);
+  if (options.name) return select_files_by_config_name(paths, options, where);
   if (configs.empty()) return select_files_by_split_name(paths, "", options.split, where);
-  bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
-            fmt::join(project(configs, &DatasetCardConfig::name), ", "));
+  reject("{}: the dataset has several configurations; choose one by name: {}", where,
+         fmt::join(to_vector(configs, &DatasetCardConfig::name), ", "));
 }
 
 std::vector<std::string> find_corpus_files(const CorpusOptions& options) {
   const fs::path path = options.path;
   if (!path_exists(options.path))
-    bad_input("{}: no such file or folder (a dataset of the Hub must be downloaded first)",
-              options.path);
+    reject("{}: no such file or folder (a dataset of the Hub must be downloaded first)",
+           options.path);
   if (!is_folder(options.path)) return {options.path};
   const auto card = (path / "README.md").string();
-  auto files = choose_split_files(list_files_recursively(path),
-                                  path_exists(card) ? std::string(MappedFile(card).text()) : "",
-                                  options, options.path);
+  auto files = choose_dataset_files(list_files_recursively(path),
+                                    path_exists(card) ? std::string(MappedFile(card).text()) : "",
+                                    options, options.path);
   for (auto& file : files) file = (path / file).string();
   return files;
 }

@@ -22,30 +22,27 @@ std::size_t byte_pair_index(char last, char first) {
 constexpr std::size_t kShort = 40;  // symbols; up to here a linear search beats a heap
 constexpr std::uint32_t kNone = MergeTable::kNone;
 
-void merge_with_linear_scan(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
-                            std::vector<std::uint32_t>& ranks) {
-  std::size_t count = symbols.size();
-  ranks.resize(count);
-  for (std::size_t i = 0; i + 1 < count; ++i)
+void merge_symbols_with_scan(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
+                             std::vector<std::uint32_t>& ranks) {
+  ranks.resize(symbols.size() - 1);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
     ranks[i] = merges.rank(symbols[i].id, symbols[i + 1].id);
-  while (count > 1) {
-    const auto best = std::min_element(ranks.begin(), ranks.begin() + count - 1);
+  while (!ranks.empty()) {
+    const auto best = std::ranges::min_element(ranks);
     if (*best == kNone) break;
-    const auto at = static_cast<std::size_t>(best - ranks.begin());
-    symbols[at] = {merges.merged_id(*best), symbols[at].size + symbols[at + 1].size};
-    std::copy(symbols.begin() + at + 2, symbols.begin() + count, symbols.begin() + at + 1);
-    std::copy(ranks.begin() + at + 1, ranks.begin() + count, ranks.begin() + at);
-    --count;
-    if (at > 0) ranks[at - 1] = merges.rank(symbols[at - 1].id, symbols[at].id);
-    if (at + 1 < count) ranks[at] = merges.rank(symbols[at].id, symbols[at + 1].id);
+    const auto symbol = symbols.begin() + (best - ranks.begin());
+    *symbol = {merges.merged_id(*best), symbol->size + symbol[1].size};
+    symbols.erase(symbol + 1);
+    const auto next = ranks.erase(best);
+    if (next != ranks.begin()) next[-1] = merges.rank(symbol[-1].id, symbol->id);
+    if (next != ranks.end()) *next = merges.rank(symbol->id, symbol[1].id);
   }
-  symbols.resize(count);
 }
 
-// BPE merge loop with a heap of (rank, position) with lazy deletion. ranks[i] is always the current
-// rank of the pair that starts at i; heap entries with any other rank are stale and skipped.
-void merge_with_heap(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
-                     MergeScratch& scratch) {
+// BPE merge loop that keeps pairs as (rank, position) in a heap with lazy deletion. ranks[i] is the
+// current rank of the pair that starts at i; heap entries with another rank are stale and skipped.
+void merge_symbols_with_heap(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
+                             MergeWorkspace& scratch) {
   auto& ranks = scratch.ranks;
   auto& next = scratch.next;
   auto& previous = scratch.previous;
@@ -93,7 +90,7 @@ BpeModel::BpeModel(BpeModelSpec file, bool bytes, const std::string& where)
   if (file_.unknown) {
     unknown_id_ = file_.vocabulary.find(*file_.unknown);
     if (unknown_id_ < 0)
-      bad_input("{}: the model's unk_token \"{}\" is not in its vocabulary", where, *file_.unknown);
+      reject("{}: the model's unk_token \"{}\" is not in its vocabulary", where, *file_.unknown);
   }
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
@@ -108,11 +105,10 @@ void BpeModel::collect_initial_symbol_ids() {
     const auto at = static_cast<std::size_t>(byte);
     const char raw = static_cast<char>(byte);
     initial_[at] = -1;
-    if (bytes_) {
+    if (bytes_)
       initial_[at] = file_.vocabulary.find(to_byte_alphabet({&raw, 1}));
-    } else if (byte < 0x80) {
+    else if (byte < 0x80)
       initial_[at] = file_.vocabulary.find({&raw, 1});
-    }
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
@@ -121,10 +117,10 @@ void BpeModel::collect_initial_symbol_ids() {
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 
-std::uint32_t BpeModel::vocabulary_spelling_size(std::string_view text) const {
+std::uint32_t BpeModel::size_in_vocabulary_alphabet(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
-  for (const char byte : text) size += utf8_length_of_mapped_byte(byte);
+  for (const char byte : text) size += utf8_length_in_byte_alphabet(byte);
   return size;
 }
 
@@ -135,12 +131,12 @@ void BpeModel::collect_mergeable_byte_pairs() {
     char first = 0, last = 0;
     bool begins_with_mark = false;
   };
-  std::vector<TokenEndBytes> ends(static_cast<std::size_t>(file_.vocabulary.id_limit()));
+  std::vector<TokenEndBytes> ends(static_cast<std::size_t>(file_.vocabulary.id_range_end()));
   std::string buffer;
-  for (std::int32_t id = 0; id < file_.vocabulary.id_limit(); ++id) {
-    const auto token = file_.vocabulary.token(id);
+  for (std::int32_t id = 0; id < file_.vocabulary.id_range_end(); ++id) {
+    const auto token = file_.vocabulary.token_string(id);
     if (!token || token->empty()) continue;
-    if (bytes_ && !from_byte_alphabet(*token, buffer)) continue;
+    if (bytes_ && !decode_byte_alphabet(*token, buffer)) continue;
     const std::string_view text = bytes_ ? std::string_view(buffer) : *token;
     ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(),
                                           text.starts_with(kSpaceMarkUtf8)};
@@ -152,7 +148,7 @@ void BpeModel::collect_mergeable_byte_pairs() {
     if (!before.in_words || !after.in_words) continue;
     joins_.set(byte_pair_index(before.last, after.first));
     if (!bytes_ && after.begins_with_mark) {
-      const std::string_view text = *file_.vocabulary.token(left);
+      const std::string_view text = *file_.vocabulary.token_string(left);
       joins_mark_.insert(utf8::decode_last_character(text.data() + text.size()).code);
     }
   }
@@ -173,7 +169,7 @@ bool BpeModel::never_merges_across(std::string_view left, std::string_view next)
 
 void BpeModel::add_initial_symbol(std::string_view character, bool first,
                                   std::vector<BpeSymbol>& symbols, BpeSymbol& pending) const {
-  const std::uint32_t size = vocabulary_spelling_size(character);
+  const std::uint32_t size = size_in_vocabulary_alphabet(character);
   std::int32_t id;
   std::string text;  // spelling of the character, if it differs from the character
   if (first || file_.continuing_prefix.empty()) {
@@ -217,10 +213,10 @@ void BpeModel::split_into_symbols(std::string_view word, std::vector<BpeSymbol>&
   if (pending.size > 0) symbols.push_back(pending);
 }
 
-void BpeModel::encode_symbols(std::string_view word, EncodingWorkspace& work,
-                              std::vector<BpeSymbol>& symbols) const {
+void BpeModel::encode_to_symbols(std::string_view word, EncodingWorkspace& work,
+                                 std::vector<BpeSymbol>& symbols) const {
   if (const std::int32_t id = whole_.find(word); id >= 0) {
-    symbols.assign(1, {id, vocabulary_spelling_size(word)});
+    symbols.assign(1, {id, size_in_vocabulary_alphabet(word)});
     return;
   }
   split_into_symbols(word, symbols);
@@ -228,8 +224,8 @@ void BpeModel::encode_symbols(std::string_view word, EncodingWorkspace& work,
 }
 
 // Splits the word at boundaries that no merge can cross, so that parts can be cached like words.
-void BpeModel::encode_in_parts(BpeWord word, EncodingWorkspace& work,
-                               std::vector<std::int32_t>& ids) const {
+void BpeModel::encode_independent_parts(BpeWord word, EncodingWorkspace& work,
+                                        std::vector<std::int32_t>& ids) const {
   const char* begin = word.text.data();
   const char* const end = begin + word.text.size();
   for (const char* at = begin + 1; at <= end; ++at) {
@@ -245,7 +241,7 @@ void BpeModel::encode_uncached(BpeWord word, EncodingWorkspace& work,
   const std::int32_t whole = word.is_part ? -1 : whole_.find(word.text);
   if (whole >= 0) return ids.push_back(whole);
   if (!word.is_part && divisible_ && word.text.size() > kLongWord)
-    return encode_in_parts(word, work, ids);
+    return encode_independent_parts(word, work, ids);
   split_into_symbols(word.text, work.symbols);
   merge_symbols(merges_, work.symbols, work.merging);
   for (const BpeSymbol& symbol : work.symbols) ids.push_back(symbol.id);
@@ -254,7 +250,7 @@ void BpeModel::encode_uncached(BpeWord word, EncodingWorkspace& work,
 void BpeModel::encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const {
   if (word.text.size() > WordCache::kMaxBytes) return encode_uncached(word, work, ids);
   const WordCache::WordKey key(word.text, word.readable_end, word.is_part);
-  WordCache::CachedWord& entry = work.cache.cache_entry_of_key(key);
+  WordCache::CachedWord& entry = work.cache.entry_for_key(key);
   if (entry.matches(key)) {
     ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
     return;
@@ -269,7 +265,7 @@ std::size_t Vocabulary::find_slot(std::string_view token, std::uint32_t hash) co
   std::size_t at = hash & mask;
   while (slots_[at] != 0) {
     const VocabularyEntry& entry = entries_[slots_[at] - 1];
-    if (entry.hash == hash && text(entry) == token) break;
+    if (entry.hash == hash && entry_text(entry) == token) break;
     at = (at + 1) & mask;
   }
   return at;
@@ -277,8 +273,8 @@ std::size_t Vocabulary::find_slot(std::string_view token, std::uint32_t hash) co
 
 void Vocabulary::grow_hash_table() {
   slots_.assign(hash_table_size(2 * entries_.size() + 8), 0);
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    slots_[find_slot(text(entries_[i]), entries_[i].hash)] = static_cast<std::uint32_t>(i + 1);
+  std::uint32_t number = 0;  // 1 + index
+  for (const auto& entry : entries_) slots_[find_slot(entry_text(entry), entry.hash)] = ++number;
 }
 
 void Vocabulary::add(std::string_view token, std::int32_t id) {
@@ -293,7 +289,7 @@ void Vocabulary::add(std::string_view token, std::int32_t id) {
   }
   const std::uint32_t entry = slots_[at] - 1;
   entries_[entry].id = id;
-  if (id >= id_limit()) by_id_.resize(static_cast<std::size_t>(id) + 1, -1);
+  if (id >= id_range_end()) by_id_.resize(static_cast<std::size_t>(id) + 1, -1);
   by_id_[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(entry);
 }
 
@@ -304,17 +300,18 @@ std::int32_t Vocabulary::find(std::string_view token) const {
   return entry == 0 ? -1 : entries_[entry - 1].id;
 }
 
-std::optional<std::string_view> Vocabulary::token(std::int32_t id) const {
-  if (id < 0 || id >= id_limit()) return std::nullopt;
+std::optional<std::string_view> Vocabulary::token_string(std::int32_t id) const {
+  if (id < 0 || id >= id_range_end()) return std::nullopt;
   const std::int32_t entry = by_id_[static_cast<std::size_t>(id)];
   if (entry < 0) return std::nullopt;
-  return text(entries_[static_cast<std::size_t>(entry)]);
+  return entry_text(entries_[static_cast<std::size_t>(entry)]);
 }
 
 void merge_symbols(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
-                   MergeScratch& scratch) {
-  if (symbols.size() <= kShort) return merge_with_linear_scan(merges, symbols, scratch.ranks);
-  merge_with_heap(merges, symbols, scratch);
+                   MergeWorkspace& scratch) {
+  if (symbols.size() < 2) return;
+  if (symbols.size() <= kShort) return merge_symbols_with_scan(merges, symbols, scratch.ranks);
+  merge_symbols_with_heap(merges, symbols, scratch);
 }
 
 }  // namespace qkscope

@@ -58,7 +58,7 @@ std::optional<TextSection> TokenTrie::find_next(std::string_view text, std::size
   return std::nullopt;
 }
 
-bool TokenTrie::has_occurrence_at(std::string_view text, std::size_t at) const {
+bool TokenTrie::has_match_at(std::string_view text, std::size_t at) const {
   const std::size_t begin = at - std::min(at, longest_);
   const std::string_view window = text.substr(begin, 2 * longest_);
   for (std::size_t from = 0; from <= at - begin; ++from) {
@@ -91,8 +91,8 @@ void AddedTokens::add(const AddedToken& token, const Vocabulary& vocabulary,
   by_id_[id] = {token, std::move(shown)};
 }
 
-void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
-                                  std::vector<TextSection>& sections) const {
+void AddedTokens::split_at_added_tokens(std::string_view text, bool normalized,
+                                        std::vector<TextSection>& sections) const {
   const TokenTrie& finder = normalized ? normalized_ : raw_;
   std::uint32_t done = 0;
   for (std::size_t from = 0; const auto found = finder.find_next(text, from);) {
@@ -100,9 +100,8 @@ void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
     from = end;
     const AddedToken& token = by_id_.at(found->id).token;
     if (token.single_word && (ends_with(text.substr(0, begin), unicode::kWord) ||
-                              starts_with(text.substr(end), unicode::kWord))) {
+                              starts_with(text.substr(end), unicode::kWord)))
       continue;
-    }
     while (token.lstrip && begin > done && ends_with(text.substr(0, begin), unicode::kSpace))
       begin -= utf8::decode_last_character(text.data() + begin).size;
     while (token.rstrip && starts_with(text.substr(end), unicode::kSpace))
@@ -114,9 +113,9 @@ void AddedTokens::split_at_tokens(std::string_view text, bool normalized,
   if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
 }
 
-// Each part of a cut text is searched for normalized added tokens separately, so cuts are allowed
-// only if no such token can span them.
-bool AddedTokens::allows_cuts_in_normalized_text() const {
+// A split text is searched for added tokens part by part. Normalized text may therefore be split
+// only if no added token that matches it can span the split.
+bool AddedTokens::can_split_normalized_text() const {
   return std::ranges::none_of(by_id_, [](const auto& entry) {
     const auto& [token, shown] = entry.second;
     return token.normalized &&
@@ -125,7 +124,7 @@ bool AddedTokens::allows_cuts_in_normalized_text() const {
   });
 }
 
-std::optional<std::string_view> AddedTokens::token(std::int32_t id) const {
+std::optional<std::string_view> AddedTokens::token_string(std::int32_t id) const {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return std::nullopt;
   return found->second.shown;
@@ -144,14 +143,14 @@ std::size_t AddedTokens::count_tokens_missing_from(const Vocabulary& vocabulary)
 Encoder::Encoder(TokenizationPipeline parts) : parts_(std::move(parts)) {
   const auto& normalizer = parts_.normalizer;
   keeps_alignment_ = normalizer && parts_.pre_tokenizer.needs_document_start;
-  if (!parts_.added_tokens.allows_cuts_in_normalized_text()) return;
+  if (!parts_.added_tokens.can_split_normalized_text()) return;
   const SpaceRepresentation space =
       normalizer ? normalizer->space_form : SpaceRepresentation::as_space;
-  const CutBehavior at_cut = space == SpaceRepresentation::as_mark ? parts_.pre_tokenizer.at_mark
-                                                                   : parts_.pre_tokenizer.at_space;
-  if (space == SpaceRepresentation::uncertain || at_cut == CutBehavior::uncertain) return;
+  const auto at_cut = space == SpaceRepresentation::as_mark ? parts_.pre_tokenizer.at_mark
+                                                            : parts_.pre_tokenizer.at_space;
+  if (space == SpaceRepresentation::uncertain || at_cut == TextCutEffect::uncertain) return;
   space_form_ = space;
-  cut_by_model_ = at_cut == CutBehavior::local;
+  cut_by_model_ = at_cut == TextCutEffect::local;
   cut_after_ideograph_ = parts_.pre_tokenizer.breaks_after_ideograph &&
                          (!normalizer || normalizer->allows_cut_after_ideograph);
 }
@@ -160,10 +159,10 @@ void Encoder::encode(std::string_view document, ByteRange piece, bool with_sourc
                      EncodingWorkspace& work, EncodedTokens& tokens) const {
   const std::string_view text = document.substr(piece.begin, piece.end - piece.begin);
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
-    bad_input("the text is not UTF-8 at byte {}", piece.begin + at);
+    reject("the text is not UTF-8 at byte {}", piece.begin + at);
   const EncodeRequest job{document, with_sources, work, tokens};
   work.sections.clear();
-  parts_.added_tokens.split_at_tokens(text, false, work.sections);
+  parts_.added_tokens.split_at_added_tokens(text, false, work.sections);
   for (const auto& [range, id] : work.sections) {
     const ByteRange section{piece.begin + range.begin, piece.begin + range.end};
     if (id < 0) {
@@ -185,27 +184,27 @@ void Encoder::add_token(const EncodeRequest& job, std::int32_t id, ByteRange sou
 }
 
 void Encoder::encode_section(const EncodeRequest& job, ByteRange section,
-                             SectionEndFlags ends) const {
+                             SectionBoundaryFlags ends) const {
   SourceMappedText text(job.document.substr(section.begin, section.end - section.begin),
                         section.begin, job.with_sources || keeps_alignment_);
   if (parts_.normalizer) parts_.normalizer->apply(text, ends);
   auto& sections = job.work.inner_sections;
   sections.clear();
-  parts_.added_tokens.split_at_tokens(text.text(), true, sections);
+  parts_.added_tokens.split_at_added_tokens(text.text(), true, sections);
   for (const auto& [range, id] : sections) {
     if (id < 0) {
       encode_normalized(job, text, range, ends.begins || range.begin > 0);
       continue;
     }
-    add_token(job, id, job.with_sources ? text.source(range) : ByteRange{},
+    add_token(job, id, job.with_sources ? text.source_of(range) : ByteRange{},
               text.text().substr(range.begin, range.end - range.begin));
   }
 }
 
 void Encoder::encode_normalized(const EncodeRequest& job, const SourceMappedText& text,
                                 ByteRange range, bool begins) const {
-  SectionPieces& pieces = job.work.pieces;
-  pieces.text.set_view(text, range);
+  PretokenizedSection& pieces = job.work.pieces;
+  pieces.text.assign_subview(text, range);
   pieces.ranges.assign(1, {0, range.end - range.begin});
   pieces.begins = begins;
   parts_.pre_tokenizer.apply(pieces);
@@ -221,29 +220,29 @@ void Encoder::encode_normalized(const EncodeRequest& job, const SourceMappedText
 }
 
 void Encoder::encode_word(const EncodeRequest& job, ByteRange word) const {
-  const SectionPieces& pieces = job.work.pieces;
+  const PretokenizedSection& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
-  parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
-  // Map every byte of the word, in the spelling of the vocabulary, to a byte position in the text.
+  parts_.model.encode_to_symbols(text, job.work.model, job.work.symbols);
+  // places[i]: text position of byte i of the word (written in the byte-level alphabet, if used).
   std::vector<std::uint32_t> places;
   for (std::uint32_t i = 0; i < text.size(); ++i) {
     const bool mapped = parts_.pre_tokenizer.is_byte_level;
-    places.insert(places.end(), mapped ? utf8_length_of_mapped_byte(text[i]) : 1, word.begin + i);
+    places.insert(places.end(), mapped ? utf8_length_in_byte_alphabet(text[i]) : 1, word.begin + i);
   }
   std::uint32_t at = 0;
   for (const auto& [id, size] : job.work.symbols) {
     const ByteRange inside{at, at + size};
     at += size;
-    // Token sizes may exceed the word if a subword prefix was encoded with byte fallback.
+    // The sum of token sizes may exceed the word size if byte fallback encoded a subword prefix.
     const bool outside = inside.end > places.size();
-    add_token(
-        job, id,
-        outside ? inside : pieces.text.source({places[inside.begin], places[inside.end - 1] + 1}),
-        vocabulary().token(id).value_or(""));
+    add_token(job, id,
+              outside ? inside
+                      : pieces.text.source_of({places[inside.begin], places[inside.end - 1] + 1}),
+              vocabulary().token_string(id).value_or(""));
   }
 }
 
-bool Encoder::is_cut_before_space(std::string_view document, std::size_t at) const {
+bool Encoder::can_split_before_space(std::string_view document, std::size_t at) const {
   const auto before = static_cast<unsigned char>(document[at - 1]);
   if (before <= ' ' || before == 0x7F) return false;
   const std::size_t reach = std::min<std::size_t>(at, 4);
@@ -262,9 +261,9 @@ bool Encoder::is_cut_before_space(std::string_view document, std::size_t at) con
       left, space_form_ == SpaceRepresentation::as_mark ? unicode::kSpaceMarkUtf8 : " ");
 }
 
-bool Encoder::is_cut_position(std::string_view document, std::size_t at) const {
+bool Encoder::is_split_position(std::string_view document, std::size_t at) const {
   if (document[at] == ' ') {
-    if (!is_cut_before_space(document, at)) return false;
+    if (!can_split_before_space(document, at)) return false;
   } else {
     // A cut is allowed between an ideograph (U+4E00 to U+9FFF) and a common CJK punctuation mark.
     if (!cut_after_ideograph_ || at < 3 || document.size() - at < 3) return false;
@@ -279,17 +278,17 @@ bool Encoder::is_cut_position(std::string_view document, std::size_t at) const {
   return parts_.added_tokens.allows_cut_at(document, at);
 }
 
-std::size_t Encoder::next_cut_position(std::string_view document, std::size_t from) const {
+std::size_t Encoder::next_split_position(std::string_view document, std::size_t from) const {
   if (space_form_ == SpaceRepresentation::uncertain) return document.size();
   for (std::size_t at = std::max<std::size_t>(from, 1); at < document.size(); ++at)
-    if (is_cut_position(document, at)) return at;
+    if (is_split_position(document, at)) return at;
   return document.size();
 }
 
-std::size_t Encoder::previous_cut_position(std::string_view document, std::size_t from) const {
+std::size_t Encoder::previous_split_position(std::string_view document, std::size_t from) const {
   if (space_form_ == SpaceRepresentation::uncertain) return 0;
   for (std::size_t at = std::min(from, document.size() - 1); at > 0; --at)
-    if (is_cut_position(document, at)) return at;
+    if (is_split_position(document, at)) return at;
   return 0;
 }
 

@@ -1,6 +1,6 @@
-// Encodes text to token ids, without special tokens or truncation, with normalizer, pre-tokenizer
-// and BPE model. Also finds positions where a text can be cut so that its parts can be encoded
-// independently.
+// Encodes text to token ids with the normalizer, the pre-tokenizer and the BPE model. Adds no
+// special tokens and does not truncate. Also finds split positions: cutting a text at one of them
+// changes no token, so that the parts can be encoded independently.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class WordCache {
   struct WordKey {
     std::array<std::uint64_t, 4> words{};
 
-    // Memory up to `readable_end` may be read, because 32 bytes are loaded at a time and masked.
+    // All memory up to `readable_end` must be readable: 32 bytes are loaded at once, then masked.
     WordKey(std::string_view word, const char* readable_end, bool part) {
       if (readable_end - word.data() >= 32) {
         std::memcpy(words.data(), word.data(), 32);
@@ -72,7 +72,7 @@ class WordCache {
 
   // Returns the only entry in which the key can be stored (direct-mapped cache). The entry holds
   // this key, or another key that the caller may overwrite.
-  CachedWord& cache_entry_of_key(const WordKey& key) {
+  CachedWord& entry_for_key(const WordKey& key) {
     return entries_[key.hash() & (entries_.size() - 1)];
   }
 
@@ -88,7 +88,7 @@ class BpeModel {
   struct EncodingWorkspace {
     WordCache cache;
     std::vector<BpeSymbol> symbols;
-    MergeScratch merging;
+    MergeWorkspace merging;
   };
 
   BpeModel() = default;
@@ -102,9 +102,9 @@ class BpeModel {
   };
 
   void encode(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
-  // Encodes one word without the cache. Symbol sizes count bytes in the spelling of the vocabulary.
-  void encode_symbols(std::string_view word, EncodingWorkspace& work,
-                      std::vector<BpeSymbol>& symbols) const;
+  // Encodes a word without the cache. Symbol sizes are in bytes of the byte-level alphabet if used.
+  void encode_to_symbols(std::string_view word, EncodingWorkspace& work,
+                         std::vector<BpeSymbol>& symbols) const;
 
   const Vocabulary& vocabulary() const { return file_.vocabulary; }
 
@@ -117,12 +117,13 @@ class BpeModel {
   void add_initial_symbol(std::string_view character, bool first, std::vector<BpeSymbol>& symbols,
                           BpeSymbol& pending) const;
   void split_into_symbols(std::string_view word, std::vector<BpeSymbol>& symbols) const;
-  void encode_in_parts(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
+  void encode_independent_parts(BpeWord word, EncodingWorkspace& work,
+                                std::vector<std::int32_t>& ids) const;
   void encode_uncached(BpeWord word, EncodingWorkspace& work, std::vector<std::int32_t>& ids) const;
   bool is_merge_boundary(const char* at) const;
   void collect_mergeable_byte_pairs();
   void collect_initial_symbol_ids();
-  std::uint32_t vocabulary_spelling_size(std::string_view text) const;
+  std::uint32_t size_in_vocabulary_alphabet(std::string_view text) const;
 
   BpeModelSpec file_;
   bool bytes_ = false;
@@ -132,8 +133,8 @@ class BpeModel {
   MergeTable merges_;
   std::array<std::int32_t, 256> initial_{};   // id of a byte or ASCII character, -1 if none
   std::array<std::int32_t, 256> fallback_{};  // id of the token <0xNN>, -1 if none
-  std::bitset<65536> joins_;  // (last byte of left, first byte of right) over all merges
-  std::unordered_set<char32_t> joins_mark_;  // left characters before U+2581
+  std::bitset<65536> joins_;                  // byte pairs (last of left, first of right) of merges
+  std::unordered_set<char32_t> joins_mark_;   // last characters of tokens left of U+2581
 };
 
 // A section of text: an added token (id >= 0) or ordinary text (id -1).
@@ -148,8 +149,8 @@ class TokenTrie {
   void add(std::string_view text, std::int32_t id);
 
   std::optional<TextSection> find_next(std::string_view text, std::size_t from) const;
-  // Returns true if an occurrence of any string touches or contains position `at`.
-  bool has_occurrence_at(std::string_view text, std::size_t at) const;
+  // Returns true if a match of any of the strings touches or contains position `at`.
+  bool has_match_at(std::string_view text, std::size_t at) const;
   bool empty() const { return longest_ == 0; }
 
  private:
@@ -167,17 +168,17 @@ class AddedTokens {
 
   // Splits the text at the added tokens that are matched in raw text or, with `normalized`, at
   // those that are matched in normalized text.
-  void split_at_tokens(std::string_view text, bool normalized,
-                       std::vector<TextSection>& sections) const;
+  void split_at_added_tokens(std::string_view text, bool normalized,
+                             std::vector<TextSection>& sections) const;
 
   // Returns true if no added token that matches raw text can span a cut before position `at`.
   bool allows_cut_at(std::string_view text, std::size_t at) const {
-    return !raw_.has_occurrence_at(text, at);
+    return !raw_.has_match_at(text, at);
   }
-  bool allows_cuts_in_normalized_text() const;
+  bool can_split_normalized_text() const;
 
   // Returns the string of an added token, normalized if it has that flag; nullopt for other ids.
-  std::optional<std::string_view> token(std::int32_t id) const;
+  std::optional<std::string_view> token_string(std::int32_t id) const;
   std::int32_t find(std::string_view content) const;  // -1 if unknown
   bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
   std::size_t count_tokens_missing_from(const Vocabulary& vocabulary) const;
@@ -208,19 +209,19 @@ class Encoder {
     BpeModel::EncodingWorkspace model;
     std::vector<TextSection> sections, inner_sections;
     std::vector<BpeSymbol> symbols;
-    SectionPieces pieces;
+    PretokenizedSection pieces;
   };
 
   // Appends the tokens of document[piece], with offsets if `with_sources`. The piece must start and
-  // end at a cut position (next_cut_position()) or at an end of the document. Throws a bad-input
-  // error for invalid UTF-8.
+  // end at a split position (next_split_position()) or at an end of the document. Throws a
+  // bad-input error for invalid UTF-8.
   void encode(std::string_view document, ByteRange piece, bool with_sources,
               EncodingWorkspace& work, EncodedTokens& tokens) const;
 
   // Returns the first position at or after `from` where a cut changes no token, or the text size.
-  std::size_t next_cut_position(std::string_view document, std::size_t from) const;
+  std::size_t next_split_position(std::string_view document, std::size_t from) const;
   // Returns the last position at or before `from` where a cut changes no token, or 0.
-  std::size_t previous_cut_position(std::string_view document, std::size_t from) const;
+  std::size_t previous_split_position(std::string_view document, std::size_t from) const;
 
   const AddedTokens& added_tokens() const { return parts_.added_tokens; }
   const Vocabulary& vocabulary() const { return parts_.model.vocabulary(); }
@@ -232,15 +233,15 @@ class Encoder {
     EncodingWorkspace& work;
     EncodedTokens& tokens;
   };
-  // Appends a token. `string`: its text in the document, in normalized text or in the vocabulary.
+  // Appends a token. `string`: its text in the document, the normalized text or the vocabulary.
   static void add_token(const EncodeRequest& job, std::int32_t id, ByteRange source,
                         std::string_view string);
-  void encode_section(const EncodeRequest& job, ByteRange section, SectionEndFlags ends) const;
+  void encode_section(const EncodeRequest& job, ByteRange section, SectionBoundaryFlags ends) const;
   void encode_normalized(const EncodeRequest& job, const SourceMappedText& text, ByteRange range,
                          bool begins) const;
   void encode_word(const EncodeRequest& job, ByteRange word) const;
-  bool is_cut_position(std::string_view document, std::size_t at) const;
-  bool is_cut_before_space(std::string_view document, std::size_t at) const;
+  bool is_split_position(std::string_view document, std::size_t at) const;
+  bool can_split_before_space(std::string_view document, std::size_t at) const;
 
   TokenizationPipeline parts_;
   bool keeps_alignment_ = false;  // track alignment even if sources are not requested

@@ -47,7 +47,7 @@ constexpr const char* kSeedCoderExpression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kDeepSeekV3Expression =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// Letters in words of DeepSeek LLM: most, not all, cased Unicode 11 letters (tokenizer.json).
+// Word expression in DeepSeek LLM's tokenizer.json, which lists most cased letters of Unicode 11.
 constexpr const char* kDeepSeekLlmLetters =
     R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)";
 constexpr const char* kDeepSeekIdeographs =
@@ -82,9 +82,9 @@ constexpr PreTokenizerSpec kPreTokenizers[] = {
      .add_bos = true},
     {.names = {"gpt-4o", "llama4"}, .expressions = {kGpt4oExpression}, .ignore_merges = true},
     {.names = {"minimax-m2", "kanana2"}, .expressions = {kGpt4oExpression}},
-    // Splits numbers into groups of three digits from the right, in linear time: only the first
-    // group of a number looks ahead. Tiny Aya leaves numbers before a letter to the second
-    // expression.
+    // Tiny Aya's first expression splits numbers into groups of three digits from the right, in
+    // linear time: only the first group of a number looks ahead. Numbers followed by a letter are
+    // left to kGpt4oExpression, which splits them from the left.
     {.names = {"tiny_aya"},
      .expressions = {R"((?<!\d)\d{1,3}(?=(?:\d{3})*+(?!\w))|\G(?<=\d)\d{3})", kGpt4oExpression}},
     {.names = {"kimi-k2"}, .expressions = {kKimiExpression}, .ignore_merges = true},
@@ -113,8 +113,8 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
   constexpr const char* kAdvice =
       "put the model's own tokenizer.json beside it and give the folder";
   if (!metadata.has(kPre))
-    bad_input("{}: no {}, so that how text is cut into words is not known; {}",
-              metadata.source_path(), quote_text(kPre), kAdvice);
+    reject("{}: no {}, so that how text is cut into words is not known; {}", metadata.source_path(),
+           quote_text(kPre), kAdvice);
   const auto name = metadata.text(kPre);
   std::vector<std::string_view> known;
   for (const auto& spec : kPreTokenizers) {
@@ -128,8 +128,8 @@ const PreTokenizerSpec& find_pre_tokenizer(const GgufMetadata& metadata) {
           metadata.source_path(), quote_text(kPre), quote_text(name), kAdvice);
     return spec;
   }
-  bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
-            metadata.source_path(), quote_text(name), fmt::join(known, ", "), kAdvice);
+  reject("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
+         metadata.source_path(), quote_text(name), fmt::join(known, ", "), kAdvice);
 }
 
 Json pre_tokenizer_json(const PreTokenizerSpec& spec) {
@@ -160,25 +160,24 @@ class GgufTokenizerReader {
     file_.path = metadata_.source_path();
     const auto kind = metadata_.text("tokenizer.ggml.model");
     if (kind != "gpt2" && kind != "llama" && kind != "gemma4")
-      bad_input(
-          "{}: the tokenizer {} is not one that qkscope knows; it reads gpt2, llama and gemma4",
-          metadata_.source_path(), quote_text(kind));
+      reject("{}: the tokenizer {} is not one that qkscope knows; it reads gpt2, llama and gemma4",
+             metadata_.source_path(), quote_text(kind));
     read_tokens();
-    const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece(kind == "gemma4");
+    const bool adds_bos = kind == "gpt2" ? read_byte_bpe() : read_sentencepiece(kind == "gemma4");
     read_bos_eos(adds_bos);
     read_added_tokens();
     return std::move(file_);
   }
 
  private:
-  // GGUF lists tokens by id. Gemma spells runs of spaces literally, other models use U+2581.
+  // GGUF lists tokens by id. Gemma stores runs of spaces literally; other models use U+2581.
   void read_tokens() {
     const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
-    for (const Json& token : metadata_.list(kTokens)) {
+    for (const Json& token : metadata_.array(kTokens)) {
       if (!token.is_string()) metadata_.fail(kTokens, "a list of strings");
       auto text = token.get<std::string>();
       if (find_invalid_utf8(text) != std::string::npos)
-        bad_input("{}: token {} is not UTF-8", metadata_.source_path(), tokens_.size());
+        reject("{}: token {} is not UTF-8", metadata_.source_path(), tokens_.size());
       if (gemma && text.find_first_not_of(' ') == std::string::npos) {
         std::string marks;
         for (std::size_t i = 0; i < text.size(); ++i) marks += unicode::kSpaceMarkUtf8;
@@ -187,14 +186,14 @@ class GgufTokenizerReader {
       tokens_.push_back(std::move(text));
     }
     if (std::ssize(tokens_) > Vocabulary::kMaxId)
-      bad_input("{}: {} tokens, expected at most {}", metadata_.source_path(), tokens_.size(),
-                Vocabulary::kMaxId);
+      reject("{}: {} tokens, expected at most {}", metadata_.source_path(), tokens_.size(),
+             Vocabulary::kMaxId);
     for (std::size_t id = 0; id < tokens_.size(); ++id)
       file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
   }
 
   // Reads a byte-level BPE tokenizer. Returns the default value of add_bos_token.
-  bool read_byte_level() {
+  bool read_byte_bpe() {
     const auto& spec = find_pre_tokenizer(metadata_);
     read_merges();
     file_.model.ignore_merges = spec.ignore_merges;
@@ -208,7 +207,7 @@ class GgufTokenizerReader {
   }
 
   void read_merges() {
-    for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
+    for (const Json& merge : metadata_.array(kMerges)) add_merge(merge);
   }
 
   void add_merge(const Json& merge) {
@@ -220,8 +219,8 @@ class GgufTokenizerReader {
     const auto find = [&](const std::string& token) {
       const auto id = file_.model.vocabulary.find(token);
       if (id < 0 || right.empty())
-        bad_input("{}: the merge {} is not two tokens with a space between that make a third",
-                  metadata_.source_path(), quote_text(text));
+        reject("{}: the merge {} is not two tokens with a space between that make a third",
+               metadata_.source_path(), quote_text(text));
       return id;
     };
     const std::string both = std::string(left) + std::string(right);
@@ -261,12 +260,12 @@ class GgufTokenizerReader {
   // ordered by id instead, because their scores do not follow the training order.
   void derive_merges() {
     const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
-    if (!by_id && metadata_.list(kScores).size() != tokens_.size())
-      bad_input("{}: {} scores for {} tokens", metadata_.source_path(),
-                metadata_.list(kScores).size(), tokens_.size());
+    if (!by_id && metadata_.array(kScores).size() != tokens_.size())
+      reject("{}: {} scores for {} tokens", metadata_.source_path(),
+             metadata_.array(kScores).size(), tokens_.size());
     std::vector<MergeCandidate> all;
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
-      const Json score = by_id ? Json(-static_cast<double>(id)) : metadata_.list(kScores)[id];
+      const Json score = by_id ? Json(-static_cast<double>(id)) : metadata_.array(kScores)[id];
       if (!score.is_number()) metadata_.fail(kScores, "a list of numbers");
       auto splits = splits_of_token(id, score.get<double>());
       std::ranges::sort(splits, {}, [](const MergeCandidate& split) {
@@ -285,8 +284,8 @@ class GgufTokenizerReader {
     constexpr std::size_t kLongest = 1024;  // bytes; published tokens have fewer than 100
     const std::string_view token = tokens_[id];
     if (token.size() > kLongest)
-      bad_input("{}: a token of {} bytes, expected at most {}", metadata_.source_path(),
-                token.size(), kLongest);
+      reject("{}: a token of {} bytes, expected at most {}", metadata_.source_path(), token.size(),
+             kLongest);
     const auto length = utf8::count_characters(token);
     std::vector<MergeCandidate> splits;
     std::size_t before = 0;  // characters left of the split
@@ -324,10 +323,9 @@ class GgufTokenizerReader {
 
   void read_added_tokens() {
     if (!metadata_.has(kTypes)) return;
-    const Json& types = metadata_.list(kTypes);
+    const Json& types = metadata_.array(kTypes);
     if (types.size() != tokens_.size())
-      bad_input("{}: {} types for {} tokens", metadata_.source_path(), types.size(),
-                tokens_.size());
+      reject("{}: {} types for {} tokens", metadata_.source_path(), types.size(), tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       if (!types[id].is_number_integer()) metadata_.fail(kTypes, "a list of integers");
       const auto type = types[id].get<std::int64_t>();
@@ -344,9 +342,9 @@ class GgufTokenizerReader {
 
 }  // namespace
 
-std::string find_tokenizer_gguf(const std::string& folder_or_file) {
+std::string find_gguf_tokenizer(const std::string& folder_or_file) {
   const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
-  return path_exists(own.string()) ? "" : find_gguf(folder_or_file);
+  return path_exists(own.string()) ? "" : find_gguf_file(folder_or_file);
 }
 
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata) {
@@ -359,7 +357,7 @@ TokenizerFile read_gguf_tokenizer(const std::string& path) {
   return parse_gguf_tokenizer({header, path});
 }
 
-std::vector<std::int32_t> gguf_end_tokens(const std::string& path) {
+std::vector<std::int32_t> gguf_end_token_ids(const std::string& path) {
   const MappedFile file(path);
   const auto header = parse_gguf(file.bytes(), path);
   const GgufMetadata metadata(header, path);

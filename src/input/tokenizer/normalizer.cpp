@@ -14,7 +14,7 @@ std::size_t max_normalized_bytes(std::size_t size) {
   return 64 * size + (1 << 16);
 }
 
-void lowercase(SourceMappedText& text, SectionEndFlags) {
+void lowercase(SourceMappedText& text, SectionBoundaryFlags) {
   SourceMappedText::TextRewriter rewrite(text);
   while (rewrite.position() < rewrite.original_text().size()) {
     const auto [code, size] =
@@ -27,7 +27,7 @@ void lowercase(SourceMappedText& text, SectionEndFlags) {
   rewrite.finish();
 }
 
-void strip_white_space(SourceMappedText& text, bool left, bool right) {
+void strip_whitespace(SourceMappedText& text, bool left, bool right) {
   const std::string_view old = text.text();
   std::size_t begin = 0, end = old.size();
   while (left && begin < end) {
@@ -49,7 +49,7 @@ void strip_white_space(SourceMappedText& text, bool left, bool right) {
 
 void replace_pattern(SourceMappedText& text, const SearchPattern& pattern,
                      const std::string& content) {
-  std::vector<PatternPiece> matches;
+  std::vector<MatchOrGap> matches;
   pattern.find(text.text(), matches);
   SourceMappedText::TextRewriter rewrite(text);
   for (const auto& [range, matched] : matches) {
@@ -106,7 +106,7 @@ SourceMappedText::SourceMappedText(std::string_view text, std::uint32_t offset, 
   }
 }
 
-void SourceMappedText::set_view(const SourceMappedText& whole, ByteRange range) {
+void SourceMappedText::assign_subview(const SourceMappedText& whole, ByteRange range) {
   text_ = whole.text_.substr(range.begin, range.end - range.begin);
   offset_ = whole.offset_ + range.begin;
   most_ = max_normalized_bytes(text_.size());
@@ -152,7 +152,7 @@ void SourceMappedText::TextRewriter::replace_by_text(std::string_view text, std:
 
 void SourceMappedText::TextRewriter::check_size_limit() const {
   if (text_.size() > target_.most_)
-    bad_input(
+    reject(
         "the tokenizer makes more than {} bytes of one piece of text: its normalizers let the "
         "text grow more than 64 times, which no real tokenizer does",
         target_.most_);
@@ -169,35 +169,36 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
   const TokenizerComponentSpec spec(json, "normalizer", where);
   const auto form = [](unicode::NormalizationForm f) {
     return Normalizer{
-        .apply = [f](SourceMappedText& text, SectionEndFlags) { unicode::normalize(text, f); },
+        .apply = [f](SourceMappedText& text, SectionBoundaryFlags) { unicode::normalize(text, f); },
         .allows_cut_after_ideograph = true};
   };
-  if (spec.is_type("NFC")) return form(unicode::kNfc);
-  if (spec.is_type("NFD")) return form(unicode::kNfd);
-  if (spec.is_type("NFKC")) return form(unicode::kNfkc);
-  if (spec.is_type("NFKD")) return form(unicode::kNfkd);
-  if (spec.is_type("Lowercase")) return Normalizer{.apply = lowercase};
-  if (spec.is_type("Strip", {"strip_left", "strip_right"})) {
+  if (spec.has_type("NFC")) return form(unicode::kNfc);
+  if (spec.has_type("NFD")) return form(unicode::kNfd);
+  if (spec.has_type("NFKC")) return form(unicode::kNfkc);
+  if (spec.has_type("NFKD")) return form(unicode::kNfkd);
+  if (spec.has_type("Lowercase")) return Normalizer{.apply = lowercase};
+  if (spec.has_type("Strip", {"strip_left", "strip_right"})) {
     return Normalizer{.apply = [left = spec.flag("strip_left"), right = spec.flag("strip_right")](
-                                   SourceMappedText& text, SectionEndFlags ends) {
-      strip_white_space(text, left && ends.begins, right && ends.ends);
+                                   SourceMappedText& text, SectionBoundaryFlags ends) {
+      strip_whitespace(text, left && ends.begins, right && ends.ends);
     }};
   }
-  if (spec.is_type("Replace", {"pattern", "content"})) {
+  if (spec.has_type("Replace", {"pattern", "content"})) {
     std::string literal;
-    const auto pattern = spec.pattern(&literal);
+    const auto pattern = spec.read_pattern(&literal);
     const auto content = spec.text("content");
-    return Normalizer{.apply = [=](SourceMappedText& text,
-                                   SectionEndFlags) { replace_pattern(text, pattern, content); },
-                      .space_form = space_representation_after_replace(literal, content)};
-  }
-  if (spec.is_type("Prepend", {"prepend"})) {
     return Normalizer{
-        .apply = [prefix = spec.text("prepend")](SourceMappedText& text, SectionEndFlags ends) {
-          if (!text.empty() && ends.begins && !prefix.empty()) prepend_prefix(text, prefix);
-        }};
+        .apply = [=](SourceMappedText& text,
+                     SectionBoundaryFlags) { replace_pattern(text, pattern, content); },
+        .space_form = space_representation_after_replace(literal, content)};
   }
-  if (spec.is_type("Sequence", {"normalizers"})) {
+  if (spec.has_type("Prepend", {"prepend"})) {
+    return Normalizer{.apply = [prefix = spec.text("prepend")](SourceMappedText& text,
+                                                               SectionBoundaryFlags ends) {
+      if (!text.empty() && ends.begins && !prefix.empty()) prepend_prefix(text, prefix);
+    }};
+  }
+  if (spec.has_type("Sequence", {"normalizers"})) {
     std::vector<Normalizer> parts;
     SpaceRepresentation space_form = SpaceRepresentation::as_space;
     for (const Json& part_json : spec.list("normalizers")) {
@@ -208,7 +209,7 @@ std::optional<Normalizer> make_normalizer(const Json& json, const std::string& w
           part->space_form != SpaceRepresentation::as_space)
         space_form = part->space_form;
     }
-    const auto apply = [parts](SourceMappedText& text, SectionEndFlags ends) {
+    const auto apply = [parts](SourceMappedText& text, SectionBoundaryFlags ends) {
       for (const auto& part : parts) part.apply(text, ends);
     };
     return Normalizer{.apply = apply, .space_form = space_form};

@@ -108,9 +108,8 @@ class SplitRegexMatcher {
     if (first.flags & (kNumber | kNewline)) return at;
     const char* start = first.flags & kLetter ? at : at + first.size;
     if (const char* end = match_upper_then_lower(start); end != start) return end;
-    if (start != at) {
+    if (start != at)
       if (const char* end = match_upper_then_lower(at); end != at) return end;
-    }
     const char* end = skip_characters_of_class(start, kUpper);
     return end == start ? at : end;
   }
@@ -152,9 +151,8 @@ class SplitRegexMatcher {
     if (start == at && (first.flags & kWordOrSpace)) return at;
     const char* end = skip_characters_of_class(start, kWordOrSpace, false);
     if (end == start) return at;
-    if constexpr (Family::kLineEnds) {
+    if constexpr (Family::kLineEnds)
       while (end < end_ && (*end == '\r' || *end == '\n' || (Family::kSlash && *end == '/'))) ++end;
-    }
     return end;
   }
 
@@ -179,7 +177,7 @@ class SplitRegexMatcher {
 };
 
 template <typename Family>
-void split_by_regex(std::string_view text, std::vector<PatternPiece>& matches) {
+void split_by_regex(std::string_view text, std::vector<MatchOrGap>& matches) {
   const SplitRegexMatcher<Family> scanner(text);
   const char* const begin = text.data();
   const char* const end = begin + text.size();
@@ -191,18 +189,18 @@ void split_by_regex(std::string_view text, std::vector<PatternPiece>& matches) {
   }
 }
 
-ByteRange make_range(std::size_t begin, std::size_t end) {
+ByteRange make_byte_range(std::size_t begin, std::size_t end) {
   return {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
 }
 
 // Makes a pattern from next(text, from), which returns the first match at or after byte `from`.
 // Matches are not empty.
 template <typename Next>
-SearchPattern make_pattern(const Next& next, bool breaks_before_space) {
-  const auto find = [next](std::string_view text, std::vector<PatternPiece>& pieces) {
+SearchPattern make_search_pattern(const Next& next, bool breaks_before_space) {
+  const auto find = [next](std::string_view text, std::vector<MatchOrGap>& pieces) {
     std::size_t end = 0;  // of the last piece
     const auto add_piece = [&](std::size_t until, bool matched) {
-      if (end < until) pieces.push_back({make_range(end, until), matched});
+      if (end < until) pieces.push_back({make_byte_range(end, until), matched});
       end = until;
     };
     while (const std::optional<ByteRange> match = next(text, end)) {
@@ -237,21 +235,21 @@ std::optional<SearchPattern> make_builtin_pattern(std::string_view expression) {
 SearchPattern make_string_pattern(std::string literal) {
   const auto next = [literal = std::move(literal)](std::string_view text, std::size_t from) {
     const auto at = text.find(literal, from);
-    return at == text.npos ? std::nullopt : std::optional(make_range(at, at + literal.size()));
+    return at == text.npos ? std::nullopt : std::optional(make_byte_range(at, at + literal.size()));
   };
-  return make_pattern(next, false);
+  return make_search_pattern(next, false);
 }
 
 SearchPattern make_unicode_class_pattern(std::uint16_t flags) {
   const auto next = [flags](std::string_view text, std::size_t at) -> std::optional<ByteRange> {
     while (at < text.size()) {
       const auto [code, size] = utf8::decode_character(text.data() + at);
-      if (unicode::has_character_property(code, flags)) return make_range(at, at + size);
+      if (unicode::has_character_property(code, flags)) return make_byte_range(at, at + size);
       at += size;
     }
     return std::nullopt;
   };
-  return make_pattern(next, (flags & unicode::kSpace) != 0);
+  return make_search_pattern(next, (flags & unicode::kSpace) != 0);
 }
 
 SearchPattern make_word_or_punctuation_pattern() {
@@ -261,11 +259,11 @@ SearchPattern make_word_or_punctuation_pattern() {
       const std::size_t begin = at;
       while (at < text.size() && character_kind_at(text, at) == kind)
         at += utf8::character_size(text[at]);
-      if (kind != CharacterKind::space) return make_range(begin, at);
+      if (kind != CharacterKind::space) return make_byte_range(begin, at);
     }
     return std::nullopt;
   };
-  return make_pattern(next, true);
+  return make_search_pattern(next, true);
 }
 
 SearchPattern make_regex_pattern(const std::string& expression, const std::string& where) {

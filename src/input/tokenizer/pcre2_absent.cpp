@@ -5,7 +5,7 @@
 namespace qkscope {
 
 SearchPattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
-  bad_input(
+  reject(
       "{}: the pattern '{}' is none of the known ones, and this build of qkscope has no PCRE2 to "
       "run it; install libpcre2-dev and build again",
       where, expression);

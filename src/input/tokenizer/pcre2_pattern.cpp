@@ -7,7 +7,7 @@
 #include <pcre2.h>
 
 #include "base/core/error.h"
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 #include "base/core/text.h"
 #include "input/tokenizer/unicode.h"
 
@@ -42,7 +42,7 @@ struct Pcre2MatchState {
       : data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(32 * 1024, kJitStack, nullptr)) {
-    if (!data || !context || !stack) failure("PCRE2: out of memory");
+    if (!data || !context || !stack) throw_failure("PCRE2: out of memory");
     pcre2_set_match_limit(context.get(), kMatchLimit);
     pcre2_set_heap_limit(context.get(), kHeapLimit);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
@@ -57,15 +57,15 @@ struct Pcre2MatchState {
     return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        PCRE2_NO_UTF_CHECK, data.get(), context.get());
   }
-  std::size_t begin() const { return pcre2_get_ovector_pointer(data.get())[0]; }
-  std::size_t end() const { return pcre2_get_ovector_pointer(data.get())[1]; }
+  std::size_t match_begin() const { return pcre2_get_ovector_pointer(data.get())[0]; }
+  std::size_t match_end() const { return pcre2_get_ovector_pointer(data.get())[1]; }
 
   Owned<pcre2_match_data> data;
   Owned<pcre2_match_context> context;
   Owned<pcre2_jit_stack> stack;
 };
 
-// `shown`: the original expression for the error message.
+// Compiles an expression. Error messages quote `shown`, the original expression.
 Owned<pcre2_code> compile_pcre2(const std::string& expression, const std::string& shown,
                                 const std::string& where) {
   int error = 0;
@@ -73,13 +73,12 @@ Owned<pcre2_code> compile_pcre2(const std::string& expression, const std::string
   Owned<pcre2_code> code(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
-  if (!code)
-    bad_input("{}: cannot use the pattern '{}': {}", where, shown, pcre2_error_text(error));
+  if (!code) reject("{}: cannot use the pattern '{}': {}", where, shown, pcre2_error_text(error));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // on failure, PCRE2 interprets the expression
   return code;
 }
 
-// Returns the inside of a regex character class: `basis` (such as \p{L}), plus the characters that
+// Returns the body of a regex character class: `basis` (such as \p{L}), plus the characters that
 // have this Unicode property in our tables but not in PCRE2's older tables.
 std::string add_missing_characters_to_class(const std::string& basis, std::uint16_t flag) {
   const auto code = compile_pcre2("[" + basis + "]", basis, "qkscope");
@@ -106,7 +105,7 @@ struct CharacterClassEscape {
 };
 
 const std::vector<CharacterClassEscape>& extended_character_classes() {
-  return fork_safe_static([] {
+  return lazy_init_lock_free([] {
     return std::vector<CharacterClassEscape>{
         {"\\w", "\\W",
          add_missing_characters_to_class("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
@@ -146,7 +145,7 @@ std::string expand_character_classes(std::string_view expression) {
 
 // Appends all matches of a regex and the gaps between them. Error messages start with `where`.
 void find_matches(const pcre2_code* code, std::string_view text, const std::string& where,
-                  std::vector<PatternPiece>& out) {
+                  std::vector<MatchOrGap>& out) {
   const Pcre2MatchState& work = Pcre2MatchState::of_this_thread();
   std::size_t last_end = 0;
   bool any = false;
@@ -157,9 +156,9 @@ void find_matches(const pcre2_code* code, std::string_view text, const std::stri
     const int found = work.match(code, text, from);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
-      bad_input("{}: the pattern gave up at byte {} of a text: {}", where, from,
-                pcre2_error_text(found));
-    const std::size_t begin = work.begin(), end = work.end();
+      reject("{}: the pattern gave up at byte {} of a text: {}", where, from,
+             pcre2_error_text(found));
+    const std::size_t begin = work.match_begin(), end = work.match_end();
     if (begin == end && any && last_end == end) {  // an empty match directly after another match
       from = end + (end < text.size() ? utf8::character_size(text[end]) : 1);
       continue;
@@ -177,10 +176,10 @@ void find_matches(const pcre2_code* code, std::string_view text, const std::stri
 SearchPattern make_pcre2_pattern(const std::string& expression, const std::string& where) {
   constexpr std::size_t kLongest = 16 << 10;  // bytes; every \w expands to several hundred bytes
   if (expression.size() > kLongest)
-    bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
+    reject("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
   const std::shared_ptr<const pcre2_code> code =
       compile_pcre2(expand_character_classes(expression), expression, where);
-  return {.find = [=](std::string_view text, std::vector<PatternPiece>& matches) {
+  return {.find = [=](std::string_view text, std::vector<MatchOrGap>& matches) {
     find_matches(code.get(), text, where, matches);
   }};
 }

@@ -21,7 +21,7 @@ std::int32_t parse_token_id(const TokenizerComponentSpec& spec, const Json& json
 
 bool starts_with_white_space(const char* at) {
   const char32_t code = utf8::decode_character(at).code;
-  return code == byte_to_character(' ') || unicode::has_character_property(code, unicode::kSpace);
+  return code == byte_alphabet_char(' ') || unicode::has_character_property(code, unicode::kSpace);
 }
 
 // Excludes leading and trailing white space of each token from its offsets.
@@ -50,12 +50,12 @@ using DecoderStep = std::function<void(TokenStrings&)>;
 void decode_bytes(TokenStrings& tokens) {
   std::string bytes, of_token;
   for (const std::string& token : tokens)
-    bytes += from_byte_alphabet(token, of_token) ? of_token : token;
+    bytes += decode_byte_alphabet(token, of_token) ? of_token : token;
   tokens.assign(1, replace_invalid_utf8(bytes));
 }
 
 // Parses a byte-fallback token: "<0x61>" is the byte 0x61.
-std::optional<char> fallback_byte(const std::string& token) {
+std::optional<char> parse_fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
   const auto byte = parse_number<unsigned>(std::string_view(token).substr(3, 2), 16);
   return byte ? std::optional(static_cast<char>(*byte)) : std::nullopt;
@@ -73,7 +73,7 @@ void decode_byte_fallback_tokens(TokenStrings& tokens) {
     bytes.clear();
   };
   for (std::string& token : tokens) {
-    if (const auto byte = fallback_byte(token)) {
+    if (const auto byte = parse_fallback_byte(token)) {
       bytes.push_back(*byte);
       continue;
     }
@@ -93,7 +93,7 @@ void strip_copies(std::string& token, const std::string& content, std::int64_t f
 
 std::string replace_matches(const SearchPattern& pattern, const std::string& content,
                             const std::string& token) {
-  std::vector<PatternPiece> matches;
+  std::vector<MatchOrGap> matches;
   pattern.find(token, matches);
   std::string out;
   for (const auto& [range, matched] : matches)
@@ -104,24 +104,24 @@ std::string replace_matches(const SearchPattern& pattern, const std::string& con
 void add_decoder_steps(const Json& json, const std::string& where,
                        std::vector<DecoderStep>& steps) {
   const TokenizerComponentSpec spec(json, "decoder", where);
-  if (spec.is_type("Sequence", {"decoders"})) {
+  if (spec.has_type("Sequence", {"decoders"})) {
     for (const Json& part : spec.list("decoders")) add_decoder_steps(part, where, steps);
   } else if (spec.is_byte_level()) {
     steps.push_back(decode_bytes);
-  } else if (spec.is_type("ByteFallback")) {
+  } else if (spec.has_type("ByteFallback")) {
     steps.push_back(decode_byte_fallback_tokens);
-  } else if (spec.is_type("Fuse")) {
+  } else if (spec.has_type("Fuse")) {
     steps.push_back(
         [](TokenStrings& tokens) { tokens.assign(1, fmt::format("{}", fmt::join(tokens, ""))); });
-  } else if (spec.is_type("Strip", {"content", "start", "stop"})) {
+  } else if (spec.has_type("Strip", {"content", "start", "stop"})) {
     const std::string content = spec.character("content");
     steps.push_back(
         [=, start = spec.integer("start"), stop = spec.integer("stop")](TokenStrings& tokens) {
           for (std::string& token : tokens) strip_copies(token, content, start, stop);
         });
-  } else if (spec.is_type("Replace", {"pattern", "content"})) {
+  } else if (spec.has_type("Replace", {"pattern", "content"})) {
     steps.push_back(
-        [pattern = spec.pattern(), content = spec.text("content")](TokenStrings& tokens) {
+        [pattern = spec.read_pattern(), content = spec.text("content")](TokenStrings& tokens) {
           for (std::string& token : tokens) token = replace_matches(pattern, content, token);
         });
   } else if (spec.is_metaspace()) {
@@ -151,11 +151,11 @@ PostProcessor PostProcessor::make_bos_eos_processor(std::int32_t first, std::int
   return made;
 }
 
-void PostProcessor::read(const Json& json, const std::string& where) {
+void PostProcessor::add_processor_steps(const Json& json, const std::string& where) {
   const TokenizerComponentSpec spec(json, "post_processor", where);
   PostProcessorStep step;
-  if (spec.is_type("Sequence", {"processors"})) {
-    for (const Json& part : spec.list("processors")) read(part, where);
+  if (spec.has_type("Sequence", {"processors"})) {
+    for (const Json& part : spec.list("processors")) add_processor_steps(part, where);
     return;
   }
   const auto read_trimming = [&] {
@@ -164,8 +164,8 @@ void PostProcessor::read(const Json& json, const std::string& where) {
   };
   if (spec.is_byte_level()) {
     read_trimming();
-  } else if (spec.is_type("RobertaProcessing",
-                          {"sep", "cls", "trim_offsets", "add_prefix_space"})) {
+  } else if (spec.has_type("RobertaProcessing",
+                           {"sep", "cls", "trim_offsets", "add_prefix_space"})) {
     read_trimming();
     const auto special = [&](const std::string& key) {
       const Json& pair = spec.list(key);
@@ -174,7 +174,7 @@ void PostProcessor::read(const Json& json, const std::string& where) {
       return TemplatePiece{false, {parse_token_id(spec, pair[1])}, pair[0].get<std::string>()};
     };
     step.pieces = {special("cls"), TemplatePiece{true, {}, ""}, special("sep")};
-  } else if (spec.is_type("TemplateProcessing", {"single", "pair", "special_tokens"})) {
+  } else if (spec.has_type("TemplateProcessing", {"single", "pair", "special_tokens"})) {
     step.pieces = read_template(spec);
   } else {
     spec.fail_unknown_type();
@@ -209,7 +209,7 @@ std::vector<PostProcessor::TemplatePiece> PostProcessor::read_template(
   return pieces;
 }
 
-std::int64_t PostProcessor::added_token_count() const {
+std::int64_t PostProcessor::added_special_token_count() const {
   std::int64_t count = 0;
   for (const PostProcessorStep& step : steps_)
     for (const TemplatePiece& piece : step.pieces) count += std::ssize(piece.ids);

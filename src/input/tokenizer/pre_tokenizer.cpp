@@ -20,7 +20,7 @@ struct SplitRule {
   bool by_character = false;  // the pattern matches single characters only
 };
 
-void merge_with_next(const std::vector<PatternPiece>& matches, std::vector<ByteRange>& ranges) {
+void merge_with_next(const std::vector<MatchOrGap>& matches, std::vector<ByteRange>& ranges) {
   const auto first = static_cast<std::ptrdiff_t>(ranges.size());
   bool following = false;
   for (auto at = matches.rbegin(); at != matches.rend(); ++at) {
@@ -33,7 +33,7 @@ void merge_with_next(const std::vector<PatternPiece>& matches, std::vector<ByteR
   std::reverse(ranges.begin() + first, ranges.end());
 }
 
-void append_split_ranges(const std::vector<PatternPiece>& matches, SplitBehavior delimiters,
+void append_split_ranges(const std::vector<MatchOrGap>& matches, SplitBehavior delimiters,
                          std::vector<ByteRange>& ranges) {
   if (delimiters == SplitBehavior::merged_with_next) return merge_with_next(matches, ranges);
   const std::size_t first = ranges.size();
@@ -52,16 +52,16 @@ void append_split_ranges(const std::vector<PatternPiece>& matches, SplitBehavior
 }
 
 // Splits every piece at the matches of the pattern and updates `pieces.ranges`.
-void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& pieces) {
+void split_pieces(const SearchPattern& pattern, SplitRule rule, PretokenizedSection& pieces) {
   const std::string_view text = pieces.text.text();
-  std::vector<PatternPiece> matches;
+  std::vector<MatchOrGap> matches;
   std::vector<ByteRange> ranges;
   matches.reserve(text.size() / 4);
   ranges.reserve(text.size() / 4);
   for (const ByteRange piece : pieces.ranges) {
     matches.clear();
     pattern.find(text.substr(piece.begin, piece.end - piece.begin), matches);
-    for (PatternPiece& match : matches) {
+    for (MatchOrGap& match : matches) {
       match.range.begin += piece.begin;
       match.range.end += piece.begin;
       match.matched ^= rule.invert;
@@ -72,19 +72,19 @@ void split_pieces(const SearchPattern& pattern, SplitRule rule, SectionPieces& p
   pieces.ranges = std::move(ranges);
 }
 
-PreTokenizer make_split_stage(const SearchPattern& pattern, SplitRule rule) {
+PreTokenizer make_split_pre_tokenizer(const SearchPattern& pattern, SplitRule rule) {
   const bool separates =
       rule.delimiters == SplitBehavior::isolated || rule.delimiters == SplitBehavior::removed;
-  const CutBehavior at_mark = rule.by_character ? CutBehavior::local : CutBehavior::uncertain;
-  return {.apply = [=](SectionPieces& pieces) { split_pieces(pattern, rule, pieces); },
-          .at_space = separates && pattern.breaks_before_space ? CutBehavior::breaks : at_mark,
+  const auto at_mark = rule.by_character ? TextCutEffect::local : TextCutEffect::uncertain;
+  return {.apply = [=](PretokenizedSection& pieces) { split_pieces(pattern, rule, pieces); },
+          .at_space = separates && pattern.breaks_before_space ? TextCutEffect::breaks : at_mark,
           .at_mark = at_mark,
           .breaks_after_ideograph = separates && pattern.breaks_after_ideograph};
 }
 
-// Rewrites every piece with `change(rewrite, piece)`, which must consume the whole piece.
+// Calls change(rewrite, piece) for every piece; each call must advance `rewrite` past the piece.
 template <typename Change>
-void rewrite_pieces(SectionPieces& pieces, Change change) {
+void rewrite_pieces(PretokenizedSection& pieces, Change change) {
   SourceMappedText::TextRewriter rewrite(pieces.text);
   std::uint32_t written = 0;
   for (ByteRange& piece : pieces.ranges) {
@@ -104,7 +104,7 @@ void insert_prefix_before_piece(SourceMappedText::TextRewriter& rewrite, char32_
 }
 
 // Copies the text up to the next space and replaces that space with `mark`.
-void replace_space(SourceMappedText::TextRewriter& rewrite, std::size_t end, char32_t mark) {
+void replace_next_space(SourceMappedText::TextRewriter& rewrite, std::size_t end, char32_t mark) {
   const std::size_t at = rewrite.position();
   const std::size_t space = rewrite.original_text().substr(0, end).find(' ', at);
   if (space == std::string_view::npos) return rewrite.copy_unchanged(end - at);
@@ -112,7 +112,7 @@ void replace_space(SourceMappedText::TextRewriter& rewrite, std::size_t end, cha
   rewrite.replace_by_character(mark, 1);
 }
 
-PreTokenizer make_metaspace(const TokenizerComponentSpec& spec) {
+PreTokenizer make_metaspace_pre_tokenizer(const TokenizerComponentSpec& spec) {
   const std::string replacement = spec.character("replacement");
   const std::string scheme = spec.text("prepend_scheme", "always");
   const bool never = scheme == "never", only_first = scheme == "first";
@@ -122,27 +122,27 @@ PreTokenizer make_metaspace(const TokenizerComponentSpec& spec) {
     spec.fail("says add_prefix_space false and a prepend_scheme other than \"never\"");
   const bool split = spec.flag("split", true);
   const char32_t mark = utf8::decode_character(replacement.data()).code;
-  const auto wants_mark = [=](const SectionPieces& pieces, ByteRange piece) {
+  const auto wants_mark = [=](const PretokenizedSection& pieces, ByteRange piece) {
     if (never || (piece.begin == 0 && !pieces.begins)) return false;
     if (only_first && !pieces.text.is_document_start(piece.begin)) return false;
     const char32_t first = utf8::decode_character(pieces.text.text().data() + piece.begin).code;
     return first != U' ' && first != mark;
   };
-  const auto apply = [=, pattern = make_string_pattern(replacement)](SectionPieces& pieces) {
+  const auto apply = [=, pattern = make_string_pattern(replacement)](PretokenizedSection& pieces) {
     rewrite_pieces(pieces, [&](SourceMappedText::TextRewriter& rewrite, ByteRange piece) {
       if (wants_mark(pieces, piece)) insert_prefix_before_piece(rewrite, mark);
-      while (rewrite.position() < piece.end) replace_space(rewrite, piece.end, mark);
+      while (rewrite.position() < piece.end) replace_next_space(rewrite, piece.end, mark);
     });
     if (split) split_pieces(pattern, {SplitBehavior::merged_with_next}, pieces);
   };
-  const CutBehavior at_space = split ? CutBehavior::breaks : CutBehavior::local;
+  const auto at_space = split ? TextCutEffect::breaks : TextCutEffect::local;
   return {.apply = apply,
           .at_space = at_space,
-          .at_mark = mark == unicode::kSpaceMark ? at_space : CutBehavior::uncertain,
+          .at_mark = mark == unicode::kSpaceMark ? at_space : TextCutEffect::uncertain,
           .needs_document_start = only_first};
 }
 
-void add_prefix_spaces(SectionPieces& pieces) {
+void add_prefix_spaces(PretokenizedSection& pieces) {
   const auto wants_space = [&](ByteRange piece) {
     return pieces.text.text()[piece.begin] != ' ' && (piece.begin > 0 || pieces.begins);
   };
@@ -153,24 +153,24 @@ void add_prefix_spaces(SectionPieces& pieces) {
   });
 }
 
-void map_bytes_to_alphabet(SectionPieces& pieces) {
+void map_bytes_to_alphabet(PretokenizedSection& pieces) {
   rewrite_pieces(pieces, [](SourceMappedText::TextRewriter& rewrite, ByteRange piece) {
     while (rewrite.position() < piece.end) {
       const char* at = rewrite.original_text().data() + rewrite.position();
       const std::uint32_t size = utf8::character_size(*at);
       for (std::uint32_t i = 0; i < size; ++i)
-        rewrite.replace_by_character(byte_to_character(at[i]), i == 0 ? size : 0);
+        rewrite.replace_by_character(byte_alphabet_char(at[i]), i == 0 ? size : 0);
     }
   });
 }
 
 // As the last stage, ByteLevel leaves bytes unchanged, because BpeModel reads raw bytes.
-PreTokenizer make_byte_level(const TokenizerComponentSpec& spec, bool last) {
+PreTokenizer make_byte_level_pre_tokenizer(const TokenizerComponentSpec& spec, bool last) {
   const bool prefix_space = spec.flag("add_prefix_space");
   PreTokenizer stage;
   if (spec.flag("use_regex", true))
-    stage = make_split_stage(*make_builtin_pattern(kGpt2Expression), {});
-  stage.apply = [=, split = stage.apply](SectionPieces& pieces) {
+    stage = make_split_pre_tokenizer(*make_builtin_pattern(kGpt2Expression), {});
+  stage.apply = [=, split = stage.apply](PretokenizedSection& pieces) {
     if (prefix_space) add_prefix_spaces(pieces);
     if (split) split(pieces);
     if (!last) map_bytes_to_alphabet(pieces);
@@ -188,32 +188,36 @@ SplitBehavior parse_split_behavior(const TokenizerComponentSpec& spec, const std
 }
 
 PreTokenizer make_pre_tokenizer_stage(const TokenizerComponentSpec& spec, bool last) {
-  if (spec.is_type("Split", {"pattern", "behavior", "invert"}))
-    return make_split_stage(
-        spec.pattern(), {parse_split_behavior(spec, spec.text("behavior")), spec.flag("invert")});
-  if (spec.is_metaspace()) return make_metaspace(spec);
-  if (spec.is_byte_level()) return make_byte_level(spec, last);
-  if (spec.is_type("Digits", {"individual_digits"})) {
+  if (spec.has_type("Split", {"pattern", "behavior", "invert"}))
+    return make_split_pre_tokenizer(
+        spec.read_pattern(),
+        {parse_split_behavior(spec, spec.text("behavior")), spec.flag("invert")});
+  if (spec.is_metaspace()) return make_metaspace_pre_tokenizer(spec);
+  if (spec.is_byte_level()) return make_byte_level_pre_tokenizer(spec, last);
+  if (spec.has_type("Digits", {"individual_digits"})) {
     const auto behavior =
         spec.flag("individual_digits") ? SplitBehavior::isolated : SplitBehavior::contiguous;
-    return make_split_stage(make_unicode_class_pattern(unicode::kDigit), {behavior, false, true});
+    return make_split_pre_tokenizer(make_unicode_class_pattern(unicode::kDigit),
+                                    {behavior, false, true});
   }
-  if (spec.is_type("Punctuation", {"behavior"})) {
+  if (spec.has_type("Punctuation", {"behavior"})) {
     const auto behavior = parse_split_behavior(spec, spec.text("behavior", "Isolated"));
-    return make_split_stage(make_unicode_class_pattern(unicode::kPunctuation),
-                            {behavior, false, true});
+    return make_split_pre_tokenizer(make_unicode_class_pattern(unicode::kPunctuation),
+                                    {behavior, false, true});
   }
-  if (spec.is_type("Whitespace"))
-    return make_split_stage(make_word_or_punctuation_pattern(), {SplitBehavior::removed, true});
-  if (spec.is_type("WhitespaceSplit"))
-    return make_split_stage(make_unicode_class_pattern(unicode::kSpace), {SplitBehavior::removed});
+  if (spec.has_type("Whitespace"))
+    return make_split_pre_tokenizer(make_word_or_punctuation_pattern(),
+                                    {SplitBehavior::removed, true});
+  if (spec.has_type("WhitespaceSplit"))
+    return make_split_pre_tokenizer(make_unicode_class_pattern(unicode::kSpace),
+                                    {SplitBehavior::removed});
   spec.fail_unknown_type();
 }
 
 // Flattens nested Sequence components into one list of stages.
 void flatten_sequence(const Json& json, const std::string& where, std::vector<const Json*>& out) {
   const TokenizerComponentSpec spec(json, "pre_tokenizer", where);
-  if (!spec.is_type("Sequence", {"pretokenizers"})) return out.push_back(&json);
+  if (!spec.has_type("Sequence", {"pretokenizers"})) return out.push_back(&json);
   for (const Json& part : spec.list("pretokenizers")) flatten_sequence(part, where, out);
 }
 
@@ -229,13 +233,13 @@ PreTokenizer make_pre_tokenizer(const Json& json, const std::string& where) {
     const bool last = part == specs.back();
     const auto& stage = stages.emplace_back(make_pre_tokenizer_stage(spec, last));
     // The first stage whose behavior at a cut is not `local` determines that of the whole sequence.
-    if (whole.at_space == CutBehavior::local) whole.at_space = stage.at_space;
-    if (whole.at_mark == CutBehavior::local) whole.at_mark = stage.at_mark;
+    if (whole.at_space == TextCutEffect::local) whole.at_space = stage.at_space;
+    if (whole.at_mark == TextCutEffect::local) whole.at_mark = stage.at_mark;
     whole.needs_document_start |= stage.needs_document_start;
     whole.is_byte_level = last && spec.is_byte_level();
   }
   whole.breaks_after_ideograph = !stages.empty() && stages.front().breaks_after_ideograph;
-  whole.apply = [stages = std::move(stages)](SectionPieces& pieces) {
+  whole.apply = [stages = std::move(stages)](PretokenizedSection& pieces) {
     for (const auto& stage : stages) stage.apply(pieces);
   };
   return whole;

@@ -51,7 +51,7 @@ PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& enco
       file.add_eos.value_or(false) ? find_token_id(encoder, file.eos) : -1);
 }
 
-EncodedTokens join_tokens(std::vector<EncodedTokens>& parts) {
+EncodedTokens concatenate_tokens(std::vector<EncodedTokens>& parts) {
   if (parts.size() == 1) return std::move(parts.front());
   EncodedTokens all;
   for (auto& part : parts) {
@@ -76,8 +76,8 @@ void truncate_tokens(EncodedTokens& tokens, std::size_t count, bool keep_last) {
   shorten(tokens.strings);
 }
 
-// Converts byte offsets to character offsets. Offsets may lie past the end of the text if a subword
-// prefix was encoded with byte fallback; results then match the Hugging Face library.
+// Converts byte offsets to character offsets. Offsets may lie beyond the end of the text if a
+// subword prefix was encoded with byte fallback; results then match the Hugging Face library.
 void convert_to_character_offsets(std::string_view text, std::vector<TokenOffset>& offsets) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
@@ -98,7 +98,7 @@ void convert_to_character_offsets(std::string_view text, std::vector<TokenOffset
 bool has_tokenizer(const std::string& folder_or_file) {
   return translate_exceptions([&] {
     const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
-    return path_exists(own.string()) || !find_tokenizer_gguf(folder_or_file).empty();
+    return path_exists(own.string()) || !find_gguf_tokenizer(folder_or_file).empty();
   });
 }
 
@@ -130,11 +130,11 @@ struct Tokenizer::State {
 
   Encoding encode(std::string_view text, const EncodeOptions& options) {
     if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4)
-      bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
-    const std::int64_t added = options.add_special_tokens ? post_processor.added_token_count() : 0;
+      reject("a text of {} bytes is too long; the limit is 1 GiB", text.size());
+    const auto added = options.add_special_tokens ? post_processor.added_special_token_count() : 0;
     if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added))
-      bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
-                options.max_length, added);
+      reject("max_length is {}, but the tokenizer adds {} special tokens to every text",
+             options.max_length, added);
     Encoding encoding;
     EncodedTokens tokens;
     if (options.max_length == 0) {
@@ -157,13 +157,13 @@ struct Tokenizer::State {
     std::vector<std::size_t> cuts = {0};
     while (cuts.back() < text.size())
       cuts.push_back(
-          encoder.next_cut_position(text, std::min(cuts.back() + kPieceBytes, text.size())));
+          encoder.next_split_position(text, std::min(cuts.back() + kPieceBytes, text.size())));
     std::vector<EncodedTokens> parts(cuts.size() - 1);
     parallel_for(std::ssize(parts), [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
       parts[at] = encode_piece(text, cuts[at], cuts[at + 1], sources);
     });
-    return join_tokens(parts);
+    return concatenate_tokens(parts);
   }
 
   // Encodes pieces from one end of the text until there are more than `wanted` tokens.
@@ -173,26 +173,26 @@ struct Tokenizer::State {
     std::size_t count = 0, begin = 0, end = text.size();
     while (begin < end && count <= wanted) {
       const auto size = std::min({(wanted + 1 - count) * kBytesPerId, kPieceBytes, end - begin});
-      const auto cut = last ? encoder.previous_cut_position(text, end - size)
-                            : encoder.next_cut_position(text, begin + size);
+      const auto cut = last ? encoder.previous_split_position(text, end - size)
+                            : encoder.next_split_position(text, begin + size);
       parts.push_back(last ? encode_piece(text, cut, end, sources)
                            : encode_piece(text, begin, cut, sources));
       count += parts.back().ids.size();
       (last ? end : begin) = cut;
     }
     if (last) std::ranges::reverse(parts);
-    return join_tokens(parts);
+    return concatenate_tokens(parts);
   }
 
   std::string token_string(std::int32_t id) const {
-    if (const auto added = encoder.added_tokens().token(id)) return std::string(*added);
-    return std::string(encoder.vocabulary().token(id).value_or(""));
+    if (const auto added = encoder.added_tokens().token_string(id)) return std::string(*added);
+    return std::string(encoder.vocabulary().token_string(id).value_or(""));
   }
 
   Encoder encoder;
   PostProcessor post_processor;
   Decoder decoder;
-  std::int32_t bos;  // -1 where the tokenizer has none
+  std::int32_t bos;  // id; -1 if the tokenizer has none
   std::int32_t eos;
   bool truncates_left;
   inline static std::atomic<std::uint64_t> tokenizer_count{0};
@@ -206,7 +206,7 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::load(const std::string& folder_or_file) {
   return translate_exceptions([&] {
-    const auto gguf = find_tokenizer_gguf(folder_or_file);
+    const auto gguf = find_gguf_tokenizer(folder_or_file);
     return Tokenizer(std::make_unique<State>(gguf.empty() ? read_tokenizer_file(folder_or_file)
                                                           : read_gguf_tokenizer(gguf)));
   });
@@ -214,7 +214,7 @@ Tokenizer Tokenizer::load(const std::string& folder_or_file) {
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
   return translate_exceptions(
-      [&] { return Tokenizer(std::make_unique<State>(parse_tokenizer(json, name))); });
+      [&] { return Tokenizer(std::make_unique<State>(parse_tokenizer_json(json, name))); });
 }
 
 Tokenizer::Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {

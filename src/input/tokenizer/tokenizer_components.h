@@ -1,6 +1,6 @@
-// The components of a tokenizer.json before and after the model: normalizer, pre-tokenizer,
-// post-processor and decoder, with the text that they rewrite, the patterns that they search for,
-// and access to their JSON: a streaming reader for large lists and typed access to small objects.
+// Normalizer, pre-tokenizer, post-processor and decoder of a tokenizer.json, the text type that
+// they rewrite, their search patterns, and two JSON readers: a streaming reader for large lists and
+// typed access to small objects.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ struct ByteRange {
 };
 
 // A range of text that either matched the pattern or lies between two matches.
-struct PatternPiece {
+struct MatchOrGap {
   ByteRange range;
   bool matched;
 };
 
-// A pattern for which the components Split and Replace search.
+// A pattern that the Split and Replace components search for.
 struct SearchPattern {
   // Appends matches and the gaps between them in order; together they cover `text`. Positions are
   // relative to the start of `text`.
-  std::function<void(std::string_view text, std::vector<PatternPiece>& matches)> find;
-  // True if no match spans a non-space character and the U+0020 after it: cuts there are allowed.
+  std::function<void(std::string_view text, std::vector<MatchOrGap>& matches)> find;
+  // True if no match spans a non-space character and a following U+0020: text may be cut there.
   bool breaks_before_space = false;
   // True if no match can ever span an ideograph followed by punctuation.
   bool breaks_after_ideograph = false;
@@ -69,25 +69,25 @@ SearchPattern make_word_or_punctuation_pattern();
 // ---- Normalizer: rewrites the text
 
 // Text in a tokenizer pipeline with the source position of every byte in the document. Starts as a
-// view of the document and becomes a copy on the first change. Alignment costs time and memory and
-// is tracked only on request.
+// view of the document and becomes a copy on the first change. Source positions cost time and
+// memory and are tracked only on request (`aligned`).
 class SourceMappedText {
  public:
   SourceMappedText() = default;
-  // `text` is the part of the document that starts at byte `offset`; it must outlive this object.
+  // `text` starts at byte `offset` of the document. The document must outlive this object.
   SourceMappedText(std::string_view text, std::uint32_t offset, bool aligned);
 
   SourceMappedText(const SourceMappedText&) = delete;
   SourceMappedText& operator=(const SourceMappedText&) = delete;
 
   // Makes this text a view of a part of another text.
-  void set_view(const SourceMappedText& whole, ByteRange range);
+  void assign_subview(const SourceMappedText& whole, ByteRange range);
 
   std::string_view text() const { return text_; }
   bool empty() const { return text_.empty(); }
 
-  // Returns the bytes of the document that produced text()[range]. Requires alignment.
-  ByteRange source(ByteRange range) const {
+  // Returns the document bytes that produced text()[range]. Source positions must be tracked.
+  ByteRange source_of(ByteRange range) const {
     return {spans_[range.begin].begin, spans_[range.end - 1].end};
   }
 
@@ -103,10 +103,10 @@ class SourceMappedText {
    public:
     explicit TextRewriter(SourceMappedText& target);
     void copy_unchanged(std::size_t size);
-    // Replaces the next `consumed` bytes with one character, aligned to the first consumed byte, or
-    // to the previous byte if `consumed` is 0.
+    // Replaces the next `consumed` bytes with one character, which gets the source position of the
+    // first consumed byte, or of the previous byte if `consumed` is 0.
     void replace_by_character(char32_t code, std::size_t consumed);
-    // Replaces the next `consumed` bytes with `text`, aligned like a single replacement character.
+    // Calls replace_by_character() for each character of `text`; only the first consumes bytes.
     void replace_by_text(std::string_view text, std::size_t consumed);
     void drop_bytes(std::size_t size) { at_ += size; }
     std::size_t position() const { return at_; }                // read position in the old text
@@ -132,9 +132,9 @@ class SourceMappedText {
   bool aligned_ = false;
 };
 
-// Tells a normalizer which ends of the text are true ends of a section. Long sections are processed
-// in pieces, and Strip or Prepend must act only at a true end.
-struct SectionEndFlags {
+// Tells a normalizer whether its text begins and ends where a section does. Long sections are
+// processed in pieces, and Strip or Prepend must act only at the boundaries of the section.
+struct SectionBoundaryFlags {
   bool begins = true;
   bool ends = true;
 };
@@ -145,26 +145,26 @@ struct SectionEndFlags {
 enum class SpaceRepresentation { as_space, as_mark, uncertain };
 
 struct Normalizer {
-  std::function<void(SourceMappedText& text, SectionEndFlags ends)> apply;
+  std::function<void(SourceMappedText& text, SectionBoundaryFlags ends)> apply;
   SpaceRepresentation space_form = SpaceRepresentation::as_space;
   // True if a section may also be cut between an ideograph and the punctuation that follows it.
   bool allows_cut_after_ideograph = false;
 };
 
-// Returns nullopt if `spec` is JSON null. Error messages start with `where`.
+// Returns the normalizer, or nullopt if `spec` is JSON null. Error messages start with `where`.
 std::optional<Normalizer> make_normalizer(const Json& spec, const std::string& where);
 
 // ---- Pre-tokenizer: splits a section into words for the model
 
 // A section of text and its current pieces, which are non-empty ranges of the text.
-struct SectionPieces {
+struct PretokenizedSection {
   SourceMappedText text;
   std::vector<ByteRange> ranges;
   bool begins = true;  // the text is the start of its section
 };
 
-// How a pre-tokenizer stage behaves if the text is cut before a space (see SpaceRepresentation).
-enum class CutBehavior {
+// How a pre-tokenizer stage treats a cut before a space; cut parts are tokenized separately.
+enum class TextCutEffect {
   breaks,     // always places a piece boundary at the cut
   local,      // treats both sides independently but may leave them in one piece
   uncertain,  // unknown: no cut is allowed
@@ -172,26 +172,26 @@ enum class CutBehavior {
 
 // A pre-tokenizer, or one stage of it.
 struct PreTokenizer {
-  std::function<void(SectionPieces& pieces)> apply;
-  CutBehavior at_space = CutBehavior::local;  // for SpaceRepresentation::as_space
-  CutBehavior at_mark = CutBehavior::local;   // for SpaceRepresentation::as_mark
+  std::function<void(PretokenizedSection& pieces)> apply;
+  TextCutEffect at_space = TextCutEffect::local;  // for SpaceRepresentation::as_space
+  TextCutEffect at_mark = TextCutEffect::local;   // for SpaceRepresentation::as_mark
   // True if an ideograph is always separated from the punctuation that follows it.
   bool breaks_after_ideograph = false;
-  // True if the result depends on whether a piece starts the document, even in normalized text.
+  // True if a piece at the start of the document is treated differently (prepend_scheme first).
   bool needs_document_start = false;
   // True if the last stage is ByteLevel. Words are then raw bytes; BpeModel applies the byte-level
   // alphabet.
   bool is_byte_level = false;
 };
 
-// With JSON null as `spec`, every section stays one piece. Error messages start with `where`.
+// If `spec` is JSON null, the pre-tokenizer splits nothing. Error messages start with `where`.
 PreTokenizer make_pre_tokenizer(const Json& spec, const std::string& where);
 
 // ---- Post-processor: adds special tokens and trims offsets
 
 class TokenizerComponentSpec;
 
-// Offsets count bytes of the document in the encoder and characters from the post-processor on.
+// Offsets count bytes of the document when encoding, but characters in the post-processor.
 struct EncodedTokens {
   std::vector<std::int32_t> ids;
   std::vector<TokenOffset> offsets;  // one per id if requested, else empty
@@ -201,12 +201,12 @@ struct EncodedTokens {
 class PostProcessor {
  public:
   PostProcessor() = default;
-  PostProcessor(const Json& spec, const std::string& where) { read(spec, where); }
+  PostProcessor(const Json& spec, const std::string& where) { add_processor_steps(spec, where); }
 
   // Returns a post-processor that adds `first` before and `last` after the ids; -1 adds no token.
   static PostProcessor make_bos_eos_processor(std::int32_t first, std::int32_t last);
 
-  std::int64_t added_token_count() const;
+  std::int64_t added_special_token_count() const;
 
   void apply(EncodedTokens& tokens, bool add_special) const;
 
@@ -222,7 +222,7 @@ class PostProcessor {
     bool prefix_space = false;          // a single added leading space is not trimmed
     std::vector<TemplatePiece> pieces;  // empty: ids stay unchanged
   };
-  void read(const Json& spec, const std::string& where);
+  void add_processor_steps(const Json& spec, const std::string& where);
   static std::vector<TemplatePiece> read_template(const TokenizerComponentSpec& spec);
 
   std::vector<PostProcessorStep> steps_;
@@ -230,7 +230,7 @@ class PostProcessor {
 
 using Decoder = std::function<std::string(std::vector<std::string> tokens)>;
 
-// If `spec` is JSON null, tokens are joined with spaces. Error messages start with `where`.
+// If `spec` is JSON null, the decoder joins tokens with spaces. Error messages start with `where`.
 Decoder make_decoder(const Json& spec, const std::string& where);
 
 // Streaming JSON reader. Does not build a tree, because a tokenizer.json contains hundreds of
@@ -240,20 +240,20 @@ class JsonCursor {
   // `text` must be valid UTF-8 and outlive the cursor. Error messages start with `where`.
   JsonCursor(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {}
 
-  // enter() opens an object or list. next() goes to its next member; returns false at the end.
-  void enter(char open);
-  bool next(char close);
-  std::string_view key();
+  // enter_container() opens an object or list; next_member() returns false after its last member.
+  void enter_container(char open);
+  bool next_member(char close);
+  std::string_view read_key();
 
   // Returns the first character of the next value: { [ " t f n, a digit or a minus sign.
   char peek();
   // Returns the string value. The view is valid until the next string is read.
-  std::string_view string();
-  std::int64_t integer();
+  std::string_view read_string();
+  std::int64_t read_integer();
   // Skips one value of any kind and returns its text.
-  std::string_view skip();
+  std::string_view read_raw_value();
   // Throws a bad-input error if the remaining text contains anything but white space.
-  void finish();
+  void expect_end();
 
   std::size_t position() const { return at_; }
   void seek(std::size_t position) { at_ = position; }
@@ -261,7 +261,7 @@ class JsonCursor {
 
  private:
   void skip_white_space();
-  void expect(char c);
+  void expect_character(char c);
   std::string_view read_escaped_string(std::size_t begin);
   void read_escape();
   char32_t read_hex4();
@@ -281,13 +281,13 @@ class TokenizerComponentSpec {
 
   // Returns whether the component has this type. If it has, throws a bad-input error for any key
   // that is neither "type" nor in `keys`, because an unknown key could change the ids.
-  bool is_type(std::string_view type, std::initializer_list<std::string_view> keys = {}) const;
+  bool has_type(std::string_view type, std::initializer_list<std::string_view> keys = {}) const;
   bool is_byte_level() const {
-    return is_type("ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"});
+    return has_type("ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"});
   }
   bool is_metaspace() const {
-    return is_type("Metaspace",
-                   {"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+    return has_type("Metaspace",
+                    {"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   }
 
   bool flag(const std::string& key, std::optional<bool> fallback = std::nullopt) const;
@@ -298,7 +298,7 @@ class TokenizerComponentSpec {
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
   // Reads "pattern": {"String": ...} or {"Regex": ...}. Stores a string pattern in `literal`.
-  SearchPattern pattern(std::string* literal = nullptr) const;
+  SearchPattern read_pattern(std::string* literal = nullptr) const;
 
   [[noreturn]] void fail_unknown_type() const;
   [[noreturn]] void fail(const std::string& what) const;

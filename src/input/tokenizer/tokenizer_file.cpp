@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Maximum size of continuing_subword_prefix; byte fallback turns each of its bytes into a token.
+// Maximum size of continuing_subword_prefix in bytes: byte fallback turns each byte into a token.
 constexpr std::size_t kLongestPrefix = 64;
 
 class BpeModelSpecReader {
@@ -22,12 +22,12 @@ class BpeModelSpecReader {
       : cursor_(cursor), where_(std::move(where)) {}
 
   BpeModelSpec read() {
-    cursor_.enter('{');
-    while (cursor_.next('}')) read_member(std::string(cursor_.key()));
+    cursor_.enter_container('{');
+    while (cursor_.next_member('}')) read_member(std::string(cursor_.read_key()));
     if (!has_type_ && !has_merges_)
-      bad_input("{}: the model has neither a type nor merges; only BPE models are read", where_);
+      reject("{}: the model has neither a type nor merges; only BPE models are read", where_);
     if (!has_vocabulary_ || !has_merges_)
-      bad_input("{}: the BPE model needs \"vocab\" and \"merges\"", where_);
+      reject("{}: the BPE model needs \"vocab\" and \"merges\"", where_);
     if (merges_late_) {
       const std::size_t end = cursor_.position();
       cursor_.seek(merges_begin_);
@@ -47,10 +47,10 @@ class BpeModelSpecReader {
       // The merges need the vocabulary and the subword prefix, which may follow later in the file.
       if (has_vocabulary_ && has_prefix_) return read_merges();
       merges_late_ = true;
-      cursor_.skip();
+      cursor_.read_raw_value();
       return;
     }
-    read_setting(key, parse_json(cursor_.skip(), fmt::format("{}: model.{}", where_, key)));
+    read_setting(key, parse_json(cursor_.read_raw_value(), where_ + ": model." + key));
   }
 
   void read_setting(const std::string& key, const Json& value) {
@@ -65,8 +65,8 @@ class BpeModelSpecReader {
     if (key == "type") {
       has_type_ = true;
       if (value != "BPE")
-        bad_input("{}: the model type {} is not one that qkscope knows; it reads BPE", where_,
-                  value.dump());
+        reject("{}: the model type {} is not one that qkscope knows; it reads BPE", where_,
+               value.dump());
     } else if (key == "dropout") {
       if (!value.is_null() && value != 0.0) fail(key, "is set: ids would be random");
     } else if (key == "unk_token") {
@@ -92,17 +92,17 @@ class BpeModelSpecReader {
   }
 
   [[noreturn]] void fail(const std::string& key, const std::string& what) const {
-    bad_input("{}: model.{} {}", where_, key, what);
+    reject("{}: model.{} {}", where_, key, what);
   }
 
   void read_vocabulary() {
     if (has_vocabulary_) fail("vocab", "is there twice");
     has_vocabulary_ = true;
     std::string token;
-    cursor_.enter('{');
-    while (cursor_.next('}')) {
-      token = cursor_.key();
-      const std::int64_t id = cursor_.integer();
+    cursor_.enter_container('{');
+    while (cursor_.next_member('}')) {
+      token = cursor_.read_key();
+      const std::int64_t id = cursor_.read_integer();
       if (id < 0 || id > Vocabulary::kMaxId)
         cursor_.fail(fmt::format("the token \"{}\" has the id {}; ids run from 0 to {}", token, id,
                                  Vocabulary::kMaxId));
@@ -111,23 +111,23 @@ class BpeModelSpecReader {
   }
 
   void read_merges() {
-    cursor_.enter('[');
-    while (cursor_.next(']')) {
+    cursor_.enter_container('[');
+    while (cursor_.next_member(']')) {
       if (cursor_.peek() == '[') {
-        cursor_.enter('[');
-        if (!cursor_.next(']')) cursor_.fail("a merge must name two tokens");
-        left_ = cursor_.string();
-        if (!cursor_.next(']')) cursor_.fail("a merge must name two tokens");
-        right_ = cursor_.string();
-        if (cursor_.next(']')) cursor_.fail("a merge must name two tokens");
+        cursor_.enter_container('[');
+        if (!cursor_.next_member(']')) cursor_.fail("a merge must name two tokens");
+        left_ = cursor_.read_string();
+        if (!cursor_.next_member(']')) cursor_.fail("a merge must name two tokens");
+        right_ = cursor_.read_string();
+        if (cursor_.next_member(']')) cursor_.fail("a merge must name two tokens");
       } else {
-        split_pair(cursor_.string());
+        split_merge_pair(cursor_.read_string());
       }
       add_merge();
     }
   }
 
-  void split_pair(std::string_view pair) {
+  void split_merge_pair(std::string_view pair) {
     if (pair.starts_with("#version")) {
       left_.clear();
       return;
@@ -168,8 +168,8 @@ namespace fs = std::filesystem;
 
 AddedToken parse_added_token(const Json& json, const std::string& where) {
   const auto fail = [&](const std::string& what) {
-    bad_input("{}: an added token {}: {}", where, what,
-              json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 200));
+    reject("{}: an added token {}: {}", where, what,
+           json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 200));
   };
   if (!json.is_object()) fail("is no object");
   if (!json.contains("content") || !json["content"].is_string()) fail("has no content");
@@ -198,7 +198,7 @@ bool truncates_left(const Json& truncation, const std::string& where) {
   const auto direction = truncation.is_object() ? truncation.find("direction") : truncation.end();
   if (direction == truncation.end()) return false;
   if (*direction == "Left" || *direction == "Right") return *direction == "Left";
-  bad_input("{}: truncation direction must be Left or Right", where);
+  reject("{}: truncation direction must be Left or Right", where);
 }
 
 void read_tokenizer_member(JsonCursor& cursor, const std::string& key, TokenizerFile& file) {
@@ -206,7 +206,7 @@ void read_tokenizer_member(JsonCursor& cursor, const std::string& key, Tokenizer
     file.model = BpeModelSpecReader(cursor, file.path).read();
     return;
   }
-  Json value = parse_json(cursor.skip(), fmt::format("{}: {}", file.path, key));
+  Json value = parse_json(cursor.read_raw_value(), fmt::format("{}: {}", file.path, key));
   Json* part = key == "normalizer"       ? &file.normalizer
                : key == "pre_tokenizer"  ? &file.pre_tokenizer
                : key == "post_processor" ? &file.post_processor
@@ -217,13 +217,13 @@ void read_tokenizer_member(JsonCursor& cursor, const std::string& key, Tokenizer
   } else if (key == "truncation") {
     file.truncates_left = truncates_left(value, file.path);
   } else if (key == "added_tokens") {
-    if (!value.is_array()) bad_input("{}: added_tokens must be a list", file.path);
+    if (!value.is_array()) reject("{}: added_tokens must be a list", file.path);
     for (const Json& token : value)
       file.added_tokens.push_back(parse_added_token(token, file.path));
   } else if (key == "version") {
-    if (value != "1.0") bad_input("{}: version is {}, expected \"1.0\"", file.path, value.dump());
+    if (value != "1.0") reject("{}: version is {}, expected \"1.0\"", file.path, value.dump());
   } else if (key != "padding") {  // padding is ignored
-    bad_input("{}: unknown key \"{}\"", file.path, key);
+    reject("{}: unknown key \"{}\"", file.path, key);
   }
 }
 
@@ -246,14 +246,14 @@ std::optional<bool> read_config_flag(const Json& config, const char* key) {
 void read_config(const std::string& path, TokenizerFile& file) {
   if (!path_exists(path)) return;
   const Json config = load_json(path);
-  if (!config.is_object()) bad_input("{}: expected a JSON object", path);
+  if (!config.is_object()) reject("{}: expected a JSON object", path);
   file.add_bos = read_config_flag(config, "add_bos_token");
   file.add_eos = read_config_flag(config, "add_eos_token");
   file.bos = read_special_token(config, "bos_token");
   file.eos = read_special_token(config, "eos_token");
   if (const auto side = config.find("truncation_side"); side != config.end()) {
     if (*side != "left" && *side != "right")
-      bad_input("{}: truncation_side must be \"left\" or \"right\"", path);
+      reject("{}: truncation_side must be \"left\" or \"right\"", path);
     file.truncates_left = *side == "left";
   }
   const auto tokens = config.find("added_tokens_decoder");
@@ -266,21 +266,21 @@ void read_config(const std::string& path, TokenizerFile& file) {
 
 }  // namespace
 
-TokenizerFile parse_tokenizer(std::string_view text, const std::string& path) {
+TokenizerFile parse_tokenizer_json(std::string_view text, const std::string& path) {
   if (const auto at = find_invalid_utf8(text); at != std::string_view::npos)
-    bad_input("{}: not UTF-8 at byte {}", path, at);
+    reject("{}: not UTF-8 at byte {}", path, at);
   TokenizerFile file;
   file.path = path;
   JsonCursor cursor(text, path);
   bool has_model = false;
-  cursor.enter('{');
-  while (cursor.next('}')) {
-    const std::string key(cursor.key());
+  cursor.enter_container('{');
+  while (cursor.next_member('}')) {
+    const std::string key(cursor.read_key());
     has_model = has_model || key == "model";
     read_tokenizer_member(cursor, key, file);
   }
-  cursor.finish();
-  if (!has_model) bad_input("{}: has no \"model\", so it is no tokenizer.json", path);
+  cursor.expect_end();
+  if (!has_model) reject("{}: has no \"model\", so it is no tokenizer.json", path);
   return file;
 }
 
@@ -288,12 +288,12 @@ TokenizerFile read_tokenizer_file(const std::string& folder_or_file) {
   auto path = folder_or_file;
   if (is_folder(folder_or_file)) path = (fs::path(folder_or_file) / "tokenizer.json").string();
   if (path != folder_or_file && !path_exists(path))
-    bad_input(
+    reject(
         "{}: there is no tokenizer.json in this folder; other kinds of tokenizer files are not "
         "read",
         folder_or_file);
   const MappedFile mapped(path);
-  TokenizerFile file = parse_tokenizer(mapped.text(), path);
+  TokenizerFile file = parse_tokenizer_json(mapped.text(), path);
   read_config((fs::path(path).parent_path() / "tokenizer_config.json").string(), file);
   return file;
 }

@@ -36,9 +36,9 @@ class Vocabulary {
   void add(std::string_view token, std::int32_t id);
 
   std::int32_t find(std::string_view token) const;  // -1 if absent
-  std::optional<std::string_view> token(std::int32_t id) const;
+  std::optional<std::string_view> token_string(std::int32_t id) const;
   std::size_t size() const { return entries_.size(); }
-  std::int32_t id_limit() const { return static_cast<std::int32_t>(by_id_.size()); }
+  std::int32_t id_range_end() const { return static_cast<std::int32_t>(by_id_.size()); }
 
  private:
   struct VocabularyEntry {
@@ -46,7 +46,7 @@ class Vocabulary {
     std::int32_t id;
     std::uint32_t hash;
   };
-  std::string_view text(const VocabularyEntry& entry) const {
+  std::string_view entry_text(const VocabularyEntry& entry) const {
     return std::string_view(text_).substr(entry.offset, entry.size);
   }
   std::size_t find_slot(std::string_view token, std::uint32_t hash) const;
@@ -104,7 +104,7 @@ struct BpeSymbol {
   std::uint32_t size;  // bytes in the vocabulary's spelling
 };
 
-struct MergeScratch {
+struct MergeWorkspace {
   std::vector<std::uint32_t> ranks;
   std::vector<std::uint32_t> next, previous;
   std::vector<std::uint64_t> heap;
@@ -113,7 +113,7 @@ struct MergeScratch {
 // The BPE merge loop: repeatedly merges the adjacent pair with the lowest rank (the leftmost if
 // tied) until no pair can be merged. Works in place, in near-linear time.
 void merge_symbols(const MergeTable& merges, std::vector<BpeSymbol>& symbols,
-                   MergeScratch& scratch);
+                   MergeWorkspace& scratch);
 
 // The "model" object of a tokenizer.json.
 struct BpeModelSpec {
@@ -155,20 +155,20 @@ struct TokenizerFile {
 TokenizerFile read_tokenizer_file(const std::string& folder_or_file);
 
 // Parses the text of a tokenizer.json. Error messages start with `path`.
-TokenizerFile parse_tokenizer(std::string_view text, const std::string& path);
+TokenizerFile parse_tokenizer_json(std::string_view text, const std::string& path);
 
 // ---- Tokenizers in the metadata of GGUF files, converted to the equivalent tokenizer.json
 
 // Returns the GGUF file that contains the tokenizer: the path itself, or the only GGUF file in a
 // folder without tokenizer.json. Returns "" if there is none.
-std::string find_tokenizer_gguf(const std::string& folder_or_file);
+std::string find_gguf_tokenizer(const std::string& folder_or_file);
 
-// Throw a bad-input error for an unsupported tokenizer type or pre-tokenizer.
+// Parse the tokenizer of a GGUF file. An unsupported type or pre-tokenizer is a bad-input error.
 TokenizerFile read_gguf_tokenizer(const std::string& path);
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
 
 // Returns the ids of the end-of-text, end-of-turn and end-of-message tokens in the metadata of a
 // GGUF file. llama.cpp stops generating at these tokens.
-std::vector<std::int32_t> gguf_end_tokens(const std::string& path);
+std::vector<std::int32_t> gguf_end_token_ids(const std::string& path);
 
 }  // namespace qkscope

@@ -19,7 +19,7 @@ bool is_json_white_space(char c) {
 
 void JsonCursor::fail(const std::string& what) const {
   const auto before = text_.substr(0, std::min(at_, text_.size()));
-  bad_input("{}: {} at line {}, byte {}", where_, what, 1 + std::ranges::count(before, '\n'), at_);
+  reject("{}: {} at line {}, byte {}", where_, what, 1 + std::ranges::count(before, '\n'), at_);
 }
 
 void JsonCursor::skip_white_space() {
@@ -32,40 +32,39 @@ char JsonCursor::peek() {
   return text_[at_];
 }
 
-void JsonCursor::expect(char c) {
+void JsonCursor::expect_character(char c) {
   if (peek() != c) fail(fmt::format("expected '{}', found '{}'", c, text_[at_]));
   ++at_;
 }
 
-void JsonCursor::enter(char open) {
-  expect(open);
+void JsonCursor::enter_container(char open) {
+  expect_character(open);
   first_ = true;
 }
 
-bool JsonCursor::next(char close) {
+bool JsonCursor::next_member(char close) {
   const bool first = first_;
   first_ = false;
   if (peek() == close) {
     ++at_;
     return false;
   }
-  if (!first) expect(',');
+  if (!first) expect_character(',');
   return true;
 }
 
-std::string_view JsonCursor::key() {
-  const std::string_view found = string();
-  expect(':');
+std::string_view JsonCursor::read_key() {
+  const std::string_view found = read_string();
+  expect_character(':');
   return found;
 }
 
-std::string_view JsonCursor::string() {
-  expect('"');
+std::string_view JsonCursor::read_string() {
+  expect_character('"');
   const std::size_t begin = at_;
   while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
-         static_cast<unsigned char>(text_[at_]) >= 0x20) {
+         static_cast<unsigned char>(text_[at_]) >= 0x20)
     ++at_;
-  }
   if (at_ == text_.size()) fail("a string has no end");
   if (text_[at_] == '"') return text_.substr(begin, at_++ - begin);
   return read_escaped_string(begin);
@@ -117,7 +116,7 @@ void JsonCursor::read_escape() {
   utf8::append_code_point(buffer_, code);
 }
 
-std::int64_t JsonCursor::integer() {
+std::int64_t JsonCursor::read_integer() {
   peek();
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
@@ -128,14 +127,14 @@ std::int64_t JsonCursor::integer() {
   return value;
 }
 
-std::string_view JsonCursor::skip() {
+std::string_view JsonCursor::read_raw_value() {
   peek();
   const std::size_t begin = at_;
   int depth = 0;
   do {
     const char c = peek();
     if (c == '"') {
-      string();
+      read_string();
       continue;
     }
     if (c == '{' || c == '[') {
@@ -144,9 +143,8 @@ std::string_view JsonCursor::skip() {
       if (--depth < 0) fail("expected a value");
     } else if (c != ',' && c != ':') {  // a number or literal, up to the next delimiter
       while (at_ < text_.size() && !is_json_white_space(text_[at_]) &&
-             std::string_view(",:{}[]\"").find(text_[at_]) == std::string_view::npos) {
+             std::string_view(",:{}[]\"").find(text_[at_]) == std::string_view::npos)
         ++at_;
-      }
       continue;
     } else if (depth == 0) {
       fail("expected a value");
@@ -156,7 +154,7 @@ std::string_view JsonCursor::skip() {
   return text_.substr(begin, at_ - begin);
 }
 
-void JsonCursor::finish() {
+void JsonCursor::expect_end() {
   skip_white_space();
   if (at_ != text_.size()) fail("there is more after the end of the JSON");
 }
@@ -170,8 +168,8 @@ TokenizerComponentSpec::TokenizerComponentSpec(const Json& json, std::string par
   type_ = type->get<std::string>();
 }
 
-bool TokenizerComponentSpec::is_type(std::string_view type,
-                                     std::initializer_list<std::string_view> keys) const {
+bool TokenizerComponentSpec::has_type(std::string_view type,
+                                      std::initializer_list<std::string_view> keys) const {
   if (type_ != type) return false;
   for (const auto& [key, value] : json_.items()) {
     if (key != "type" && std::ranges::find(keys, key) == keys.end())
@@ -219,7 +217,7 @@ const Json& TokenizerComponentSpec::list(const std::string& key) const {
   return found;
 }
 
-SearchPattern TokenizerComponentSpec::pattern(std::string* literal) const {
+SearchPattern TokenizerComponentSpec::read_pattern(std::string* literal) const {
   const Json& found = value("pattern");
   if (found.is_object() && found.size() == 1 && found.begin()->is_string()) {
     const auto content = found.begin()->get<std::string>();
@@ -235,11 +233,11 @@ SearchPattern TokenizerComponentSpec::pattern(std::string* literal) const {
 }
 
 void TokenizerComponentSpec::fail_unknown_type() const {
-  bad_input("{}: the {} type \"{}\" is not one that qkscope knows", where_, part_, type_);
+  reject("{}: the {} type \"{}\" is not one that qkscope knows", where_, part_, type_);
 }
 
 void TokenizerComponentSpec::fail(const std::string& what) const {
-  bad_input("{}: {}{}{} {}", where_, part_, type_.empty() ? "" : " ", type_, what);
+  reject("{}: {}{}{} {}", where_, part_, type_.empty() ? "" : " ", type_, what);
 }
 
 }  // namespace qkscope

@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 #include "input/tokenizer/tokenizer_components.h"
 
 namespace qkscope::unicode {
@@ -79,20 +79,19 @@ char32_t compose_hangul(char32_t first, char32_t second) {
     return kHangul + ((first - kLeading) * kVowels + (second - kVowel)) * kTrailings;
   const char32_t syllable = first - kHangul;
   if (syllable < kSyllables && syllable % kTrailings == 0 && second > kTrailing &&
-      second < kTrailing + kTrailings) {
+      second < kTrailing + kTrailings)
     return first + (second - kTrailing);
-  }
   return 0;
 }
 
 // Returns the rank of the canonical combining class, or 0 for a starter.
 std::uint8_t combining_rank(char32_t code) {
   const auto& table =
-      fork_safe_static([] { return expand_code_point_runs<std::uint8_t>(kCombining); });
+      lazy_init_lock_free([] { return expand_code_point_runs<std::uint8_t>(kCombining); });
   return table[code];
 }
 
-// Returns the full decomposition, or an empty view if there is none. Hangul is handled separately.
+// Returns the full decomposition of a non-Hangul character, or an empty view if there is none.
 std::u32string_view find_decomposition(char32_t code, bool compatible) {
   const auto found =
       compatible ? find_mapping_of_code_point(kCompatible, code) : std::u32string_view();
@@ -101,7 +100,7 @@ std::u32string_view find_decomposition(char32_t code, bool compatible) {
 
 // Returns the composition of two characters, including Hangul, or 0 if there is none.
 char32_t compose_characters(char32_t first, char32_t second) {
-  const auto& table = fork_safe_static([] {
+  const auto& table = lazy_init_lock_free([] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
     for (const auto& c : kCompositions)
       pairs.emplace(std::uint64_t{c.first} << 32 | c.second, c.composed);
@@ -113,7 +112,7 @@ char32_t compose_characters(char32_t first, char32_t second) {
 }
 
 bool composes_with_previous(char32_t code) {
-  const auto& seconds = fork_safe_static([] {
+  const auto& seconds = lazy_init_lock_free([] {
     std::unordered_set<char32_t> codes;
     for (const auto& c : kCompositions) codes.insert(c.second);
     return codes;
@@ -122,11 +121,11 @@ bool composes_with_previous(char32_t code) {
          seconds.contains(code);
 }
 
-// For every code point, the normalization forms in which it is not inert: it changes, is a
-// combining mark, or may compose with a previous character. A text of inert characters is already
-// normalized.
-const std::uint8_t* forms_that_change_code_points() {
-  const auto& table = fork_safe_static([] {
+// Returns for every code point the normalization forms in which it is not inert, as bits. An inert
+// character never changes, is not a combining mark and never composes with a previous character, so
+// a text of inert characters is already normalized.
+const std::uint8_t* normalization_form_masks() {
+  const auto& table = lazy_init_lock_free([] {
     constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
     std::vector<std::uint8_t> forms(kCodePoints);
     for (const auto& mapping : kCanonical) forms[mapping.code] = kAll;
@@ -155,7 +154,7 @@ struct DecomposedCharacter {
 // Returns the size in bytes of the longest prefix that normalization leaves unchanged: inert
 // characters, except the last one if a non-inert character follows.
 std::size_t normalized_prefix_size(std::string_view text, NormalizationForm form) {
-  const std::uint8_t* const non_inert = forms_that_change_code_points();
+  const std::uint8_t* const non_inert = normalization_form_masks();
   std::size_t at = 0, last = 0;
   while (at < text.size()) {
     const auto [code, size] = utf8::decode_character(text.data() + at);
@@ -284,7 +283,7 @@ class UnicodeNormalizer {
 
 const std::uint16_t* character_property_table() {
   const auto& table =
-      fork_safe_static([] { return expand_code_point_runs<std::uint16_t>(kProperties); });
+      lazy_init_lock_free([] { return expand_code_point_runs<std::uint16_t>(kProperties); });
   return table.data();
 }
 

@@ -55,7 +55,7 @@ namespace qkscope {
 
 // The alphabet of byte-level tokenizers: one printable character for each of the 256 bytes.
 struct ByteAlphabet {
-  static constexpr char32_t kFirstShifted = 0x100;  // unprintable bytes map to this and following
+  static constexpr char32_t kFirstShifted = 0x100;  // first character for unprintable bytes
 
   std::array<char32_t, 256> character{};
   std::array<std::int16_t, kFirstShifted + 256> byte{};  // -1 if the character is no byte
@@ -72,24 +72,24 @@ struct ByteAlphabet {
 };
 inline constexpr ByteAlphabet kByteAlphabet;
 
-inline char32_t byte_to_character(char byte) {
+inline char32_t byte_alphabet_char(char byte) {
   return kByteAlphabet.character[static_cast<unsigned char>(byte)];
 }
 
-// Size in bytes of the UTF-8 encoding of byte_to_character(byte).
-inline std::uint32_t utf8_length_of_mapped_byte(char byte) {
+// Size in bytes of the UTF-8 encoding of byte_alphabet_char(byte).
+inline std::uint32_t utf8_length_in_byte_alphabet(char byte) {
   return byte >= '!' && byte <= '~' ? 1 : 2;
 }
 
 // Converts `bytes` to the byte-level BPE alphabet of GPT-2: one character per byte.
 inline std::string to_byte_alphabet(std::string_view bytes) {
   std::string text;
-  for (const char byte : bytes) utf8::append_code_point(text, byte_to_character(byte));
+  for (const char byte : bytes) utf8::append_code_point(text, byte_alphabet_char(byte));
   return text;
 }
 
 // Inverse of to_byte_alphabet(). Returns false if a character is not in the alphabet.
-inline bool from_byte_alphabet(std::string_view text, std::string& bytes) {
+inline bool decode_byte_alphabet(std::string_view text, std::string& bytes) {
   bytes.clear();
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, size] = utf8::decode_character(text.data() + at);

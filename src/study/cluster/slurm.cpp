@@ -18,9 +18,9 @@
 
 namespace qkscope {
 
-// The file job.sh.in, the part of a batch script below the #SBATCH lines. Slurm sends USR1 only to
-// the script. When it ends a job, it sends TERM to every process of the job. The script forwards
-// the first signal as USR1: qkscope shuts down at one USR1, a second kills it.
+// The file job.sh.in: the part of a batch script below the #SBATCH lines. Slurm sends USR1 to the
+// script alone; to end a job, Slurm sends TERM to every process. The script forwards the first
+// signal as USR1: the first USR1 makes qkscope shut down, a second one kills qkscope.
 namespace embedded {
 extern const char job_sh[];
 }
@@ -34,7 +34,7 @@ namespace {
 
 using StringList = std::vector<std::string>;
 
-// Error texts of an unreachable controller, as opposed to a rejected request.
+// Parts of Slurm messages about an unreachable controller, as opposed to a rejected request.
 constexpr std::string_view kUnreachable[] = {"Unable to contact", "timed out",     "Zero Bytes",
                                              "Connection",        "Communication", "authentication",
                                              "temporarily",       "Munge"};
@@ -86,7 +86,7 @@ bool is_single_line(std::string_view text) {
   return text.find_first_of(std::string_view("\n\r\0", 3)) == std::string_view::npos;
 }
 
-// An option with a text value, its key in the section `slurm` and its validation.
+// A Slurm option with a text value: its key in a sweep file, its field and its validator.
 struct SlurmTextOption {
   const char* key;
   std::string SlurmOptions::*value;
@@ -114,7 +114,7 @@ constexpr SlurmNumberOption kSlurmNumbers[] = {
     {"retries", &SlurmOptions::retries, 0, 1000}};
 
 // Command-line name of a YAML key: "array_limit" becomes "--array-limit".
-std::string option_name(std::string key) {
+std::string cli_flag(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
   return "--" + key;
 }
@@ -135,9 +135,9 @@ std::string extract_last_error(const std::string& err) {
 // Runs a Slurm command and returns its standard output. Throws an error that begins with `what`: a
 // failure if the controller cannot be reached, else a bad-input error.
 std::string run_slurm_command(const StringList& command, const std::string& what) {
-  const auto output = run_child(command);
+  const auto output = run_process(command);
   if (!output.found)
-    bad_input(
+    reject(
         "'{}' is not on the PATH: expected a machine of a cluster that runs Slurm; --dry-run shows "
         "plan and scripts without it",
         command.front());
@@ -161,8 +161,8 @@ void for_each_batch_of_ids(const StringList& ids, Run run) {
 }
 
 // Submits a script with sbatch and returns the job id. The job starts after the jobs `after` have
-// ended; a `held` job waits for 'scontrol release'. Throws a failure error if the Slurm controller
-// cannot be reached, and a bad-input error if Slurm refuses the job.
+// ended; a `held` job waits for 'scontrol release'. Throws an Error of kind failure if the Slurm
+// controller cannot be reached, and a bad-input error if Slurm refuses the job.
 std::string submit_script(const std::string& file, const StringList& after, bool held) {
   StringList command = {"sbatch", "--parsable"};
   if (held) command.emplace_back("--hold");
@@ -170,9 +170,9 @@ std::string submit_script(const std::string& file, const StringList& after, bool
     command.push_back(fmt::format("--dependency=afterany:{}", fmt::join(after, ":")));
   command.push_back(file);
   const auto output = run_slurm_command(command, "sbatch refused " + file);
-  const auto id = trim_white_space(split(output, ';').front());  // before ";CLUSTER", if any
+  auto id = trim_white_space(split(output, ';').front());  // before ";CLUSTER", if any
   if (!is_digits(id))
-    failure("sbatch {}: found {}, expected the id of a job", file, quote_text(output));
+    throw_failure("sbatch {}: found {}, expected the id of a job", file, quote_text(output));
   return id;
 }
 
@@ -184,7 +184,7 @@ void cancel_jobs(const StringList& ids) {
 }
 
 // Writes the #SBATCH lines of a script. Paths are quoted, because they may contain spaces.
-std::string sbatch_directives(const BatchScriptTask& task, const SlurmOptions& options) {
+std::string sbatch_directives(const BatchScript& task, const SlurmOptions& options) {
   std::string lines;
   const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
   add("--job-name=" + task.job);
@@ -201,8 +201,8 @@ std::string sbatch_directives(const BatchScriptTask& task, const SlurmOptions& o
   if (!options.memory.empty()) add("--mem=" + options.memory);
   if (!options.time.empty()) add("--time=" + options.time);
   add("--requeue");
-  // USR1 comes 120 seconds before the time limit, but at most a quarter of the limit before it.
-  const auto quarter = options.time.empty() ? 120 : parse_time_limit(options.time) / 4;
+  // Send USR1 before the time limit: earlier by a quarter of the limit, but at most 120 seconds.
+  const auto quarter = options.time.empty() ? 120 : parse_time_limit_seconds(options.time) / 4;
   add(fmt::format("--signal=B:USR1@{}", std::clamp<std::int64_t>(quarter, 1, 120)));
   return lines;
 }
@@ -216,9 +216,10 @@ bool is_error_line(std::string_view line) {
 }
 
 // Cancels the held jobs of an interrupted submission. Throws a bad-input error if jobs of a
-// complete submission are queued. An unreachable controller fails here, before a submission.
+// complete submission are queued, and an Error of kind failure if the Slurm controller is
+// unreachable.
 void cancel_interrupted_submission(const SubmissionFolder& folder, const std::string& path) {
-  const auto earlier = folder.read().value_or(SlurmSubmission{});
+  const auto earlier = folder.read_submission().value_or(SlurmSubmission{});
   const auto tasks = list_queued_tasks(earlier.job_ids());
   if (tasks.empty()) return;
   if (!earlier.complete) {
@@ -227,7 +228,7 @@ void cancel_interrupted_submission(const SubmissionFolder& folder, const std::st
   }
   const auto& first = tasks.front();
   const auto job = std::ranges::find(earlier.jobs, first.job, &SubmittedJob::id);
-  bad_input(
+  reject(
       "{}: it is submitted already, and {} of its tasks are in the queue (job {}, {}, is {}); "
       "wait for them, or end them with 'scancel {}' and so on for the ids in submission.json",
       path, tasks.size(), first.job, job->name, first.state, first.job);
@@ -240,20 +241,20 @@ SlurmOptions read_slurm_options(YamlSection section) {
   for (const auto& number : kSlurmNumbers) {
     const auto found = section.integer(number.key, number.least);
     if (found && *found > number.most)
-      section.throw_expected(number.key, fmt::format("at most {}", number.most));
+      section.reject_value(number.key, fmt::format("at most {}", number.most));
     if (found) options.*number.value = *found;
   }
   for (const auto& text : kSlurmTexts) {
     const auto found = section.text(text.key);
-    if (found && !text.valid(*found)) section.throw_expected(text.key, text.expected);
+    if (found && !text.valid(*found)) section.reject_value(text.key, text.expected);
     if (found) options.*text.value = *found;
   }
   const auto lines = section.node("environment");
   if (!lines.IsNull() && !lines.IsSequence())
-    section.throw_expected("environment", "a list of lines of shell");
+    section.reject_value("environment", "a list of lines of shell");
   for (const auto& line : lines) {
     if (!line.IsScalar() || !is_single_line(line.Scalar()))
-      section.throw_expected("environment", "one line of shell");
+      section.reject_value("environment", "one line of shell");
     options.environment.push_back(line.Scalar());
   }
   section.reject_unknown_keys();
@@ -263,15 +264,14 @@ SlurmOptions read_slurm_options(YamlSection section) {
 void check_slurm_options(const SlurmOptions& options) {
   for (const auto& number : kSlurmNumbers)
     if (const auto found = options.*number.value; found < number.least || found > number.most)
-      bad_input("{}: found {}, expected {} to {}", option_name(number.key), found, number.least,
-                number.most);
+      reject("{}: found {}, expected {} to {}", cli_flag(number.key), found, number.least,
+             number.most);
   for (const auto& text : kSlurmTexts)
     if (const auto& found = options.*text.value; !found.empty() && !text.valid(found))
-      bad_input("{}: found {}, expected {}", option_name(text.key), quote_text(found),
-                text.expected);
+      reject("{}: found {}, expected {}", cli_flag(text.key), quote_text(found), text.expected);
   for (const auto& line : options.environment)
     if (!is_single_line(line))
-      bad_input("--environment: found {}, expected {}", quote_text(line), "one line of shell");
+      reject("--environment: found {}, expected {}", quote_text(line), "one line of shell");
 }
 
 std::vector<QueuedTask> list_queued_tasks(const StringList& jobs) {
@@ -294,12 +294,11 @@ std::vector<QueuedTask> list_queued_tasks(const StringList& jobs) {
   return tasks;
 }
 
-std::int64_t parse_time_limit(const std::string& time) {
+std::int64_t parse_time_limit_seconds(const std::string& time) {
   const auto dash = time.find('-');
   const bool days = dash != std::string::npos;
   const auto parts = split(days ? time.substr(dash + 1) : time, ':');
-  std::vector<std::int64_t> numbers;
-  for (const auto& part : parts) numbers.push_back(parse_integer(part, "--time"));
+  auto numbers = to_vector(parts, [](const auto& part) { return parse_integer(part, "--time"); });
   // Slurm time limit: with days, the other parts are hours:minutes:seconds. Without days, one part
   // is minutes and two parts are minutes:seconds.
   if (!days && numbers.size() < 3) numbers.insert(numbers.begin(), 0);
@@ -308,7 +307,7 @@ std::int64_t parse_time_limit(const std::string& time) {
   return ((whole * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2];
 }
 
-std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions& options) {
+std::string render_batch_script(const BatchScript& task, const SlurmOptions& options) {
   auto words = task.command;
   std::ranges::transform(words, words.begin(), quote_for_shell);
   if (task.tasks > 1)
@@ -330,7 +329,7 @@ PlannedRunSize planned_run_size(const PlannedRun& run) {
 }
 
 std::vector<std::string> SlurmSubmission::job_ids() const {
-  return project(jobs, &SubmittedJob::id);
+  return to_vector(jobs, &SubmittedJob::id);
 }
 
 std::string SubmissionFolder::log_path_pattern(const std::string& job, bool array) const {
@@ -347,24 +346,24 @@ void SubmissionFolder::create() const {
 }
 
 FileLock SubmissionFolder::lock() const {
-  FileLock lock(path_ + "/lock", FileLock::LockMode::exclusive, FileLock::LockWait::no);
+  FileLock lock(path_ + "/lock", FileLock::LockMode::exclusive, FileLock::Blocking::no);
   if (!lock.is_held())
-    bad_input("{}: another 'qkscope submit' is at work here; wait until it ends", path_);
+    reject("{}: another 'qkscope submit' is at work here; wait until it ends", path_);
   return lock;
 }
 
-std::optional<SlurmSubmission> SubmissionFolder::read() const {
+std::optional<SlurmSubmission> SubmissionFolder::read_submission() const {
   if (!path_exists(submission_file())) return {};
   const Json json = load_json(submission_file());
   try {
     return json.get<SlurmSubmission>();
   } catch (const Json::exception& error) {
-    bad_input("{}: not a list of jobs as 'qkscope submit' writes it: {}", submission_file(),
-              error.what());
+    reject("{}: not a list of jobs as 'qkscope submit' writes it: {}", submission_file(),
+           error.what());
   }
 }
 
-void SubmissionFolder::write(const SlurmSubmission& submission) const {
+void SubmissionFolder::write_submission(const SlurmSubmission& submission) const {
   write_json_file(submission_file(), submission, 1);
 }
 
@@ -403,13 +402,13 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
     try {
       StringList held;  // jobs without dependencies: no job starts before their release
       for (const auto& job : plan.jobs) {
-        if (stop != nullptr && stop->load()) failure("stopped");
+        if (stop != nullptr && stop->load()) throw_failure("stopped");
         StringList after;
         for (const auto earlier : job.after) after.push_back(submission.jobs[earlier].id);
         const auto id = submit_script(folder.script_path(job.name), after, after.empty());
         if (after.empty()) held.push_back(id);
         submission.jobs.push_back({.name = job.name, .id = id, .tasks = job.tasks});
-        folder.write(submission);  // after a kill here the next submission cancels the held jobs
+        folder.write_submission(submission);  // after a kill the next submission cancels held jobs
       }
       for_each_batch_of_ids(held, [](const StringList& some) {
         run_slurm_command({"scontrol", "release", fmt::format("{}", fmt::join(some, ","))},
@@ -431,7 +430,7 @@ std::vector<SubmittedJob> submit_jobs(const ClusterPlan& plan, const std::atomic
       throw Error(error.kind(), fmt::format("{}; {}", error.what(), result));
     }
     submission.complete = true;
-    folder.write(submission);
+    folder.write_submission(submission);
     return submission.jobs;
   });
 }

@@ -18,10 +18,10 @@ namespace qkscope {
 // Reads the section `slurm` of a sweep file. Throws a bad-input error with key and line.
 SlurmOptions read_slurm_options(YamlSection section);
 
-// Validates options from outside a sweep file. Throws a bad-input error that names the option.
+// Validates options, including command-line overrides. A bad-input error names the invalid option.
 void check_slurm_options(const SlurmOptions& options);
 
-struct BatchScriptTask {
+struct BatchScript {
   std::string job = {};     // job name in the queue
   std::string what = {};    // sentence for the comment at the top of the script
   std::string folder = {};  // working folder, absolute
@@ -32,10 +32,10 @@ struct BatchScriptTask {
   bool retries_failures = true;  // false: retry only after a kill or the time limit
 };
 
-std::string render_batch_script(const BatchScriptTask& task, const SlurmOptions& options);
+std::string render_batch_script(const BatchScript& task, const SlurmOptions& options);
 
 // Returns the seconds of a Slurm time limit: "90" (minutes), "1:30:00", "1-12" (days-hours).
-std::int64_t parse_time_limit(const std::string& time);
+std::int64_t parse_time_limit_seconds(const std::string& time);
 
 // A pending or running Slurm task.
 struct QueuedTask {
@@ -52,7 +52,7 @@ struct PlannedRunSize {
   std::int64_t examples = 0;
   std::int64_t tokens = 0;
 };
-// Returns the size of the capture, or else of the statistics; 0 if the run needs neither.
+// Returns the size of a run's capture or, if it needs none, of its statistics; 0 if neither.
 PlannedRunSize planned_run_size(const PlannedRun& run);
 
 struct SlurmSubmission {
@@ -86,8 +86,8 @@ class SubmissionFolder {
   FileLock lock() const;
 
   // Returns the last submission or nullopt. Throws a bad-input error for a damaged file.
-  std::optional<SlurmSubmission> read() const;
-  void write(const SlurmSubmission& submission) const;
+  std::optional<SlurmSubmission> read_submission() const;
+  void write_submission(const SlurmSubmission& submission) const;
 
  private:
   std::string submission_file() const { return path_ + "/submission.json"; }
@@ -95,8 +95,8 @@ class SubmissionFolder {
   std::string path_;
 };
 
-// Returns the log line with the reason of a failed task: the last line with an error of qkscope, of
-// the script or of Slurm, else the last line that is not blank.
+// Returns the log line that says why a task failed: the last error line of qkscope, the script or
+// Slurm, or the last non-blank line if there is no error line.
 std::string find_error_line(std::string_view log);
 
 // Returns the error line at the end of a log file; "" if the file does not exist or is empty.

@@ -23,58 +23,58 @@ bool contains_name(const Names& names, const std::string& name) {
 
 constexpr std::size_t kMostListed = 12;  // most names in an error message
 
-std::vector<AnalyzedRunFolder> finished_runs(const std::string& results, const Names& only) {
+std::vector<AnalyzedRunFolder> find_finished_runs(const std::string& results, const Names& only) {
   auto runs = find_run_folders(results);
-  const auto labels = project(runs, &AnalyzedRunFolder::label);
+  const auto labels = to_vector(runs, &AnalyzedRunFolder::label);
   for (const auto& label : only)
     if (!contains_name(labels, label))
-      bad_input("--only {}: {} has no finished run of this name; there are {}", quote_text(label),
-                results, format_name_list(labels, kMostListed));
+      reject("--only {}: {} has no finished run of this name; there are {}", quote_text(label),
+             results, format_name_list(labels, kMostListed));
   if (!only.empty())
     std::erase_if(runs,
                   [&](const AnalyzedRunFolder& run) { return !contains_name(only, run.label); });
   return runs;
 }
 
-// A model name of the published numbers, and the runs that are compared with it.
-struct MatchedRun {
-  std::string subject;
+// A model name in the published numbers, and the runs to compare with its numbers.
+struct ModelMatch {
+  std::string model;
   std::optional<RunTables> run;  // nullopt: no such run here
 };
 
 // Matches runs by their labels; if no label is a published name, by their order.
-std::vector<MatchedRun> match_runs(const PublishedNumbers& set,
+std::vector<ModelMatch> match_runs(const PublishedNumbers& set,
                                    const std::vector<AnalyzedRunFolder>& runs,
                                    const CompareOptions& options) {
-  const auto subjects = set.subjects();
+  const auto models = set.model_names();
   if (set.pooled && options.as.empty())
-    bad_input(
+    reject(
         "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
         "for the runs that belong to it): {}",
-        set.file, format_name_list(subjects, kMostListed));
+        set.file, format_name_list(models, kMostListed));
   if (!set.pooled && !options.as.empty() && runs.size() > 1)
-    bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
-              quote_text(options.as), runs.size());
+    reject("--as {}: {} runs cannot stand for one; choose it with --only LABEL",
+           quote_text(options.as), runs.size());
   if (!options.as.empty()) {
-    if (contains_name(subjects, options.as)) return {{options.as, RunTables(runs)}};
-    const auto near = closest_spelling(options.as, subjects);
-    bad_input("--as {}: {} has no such name{}; there are {}", quote_text(options.as), set.file,
-              near.empty() ? "" : fmt::format("; did you mean {}?", near),
-              format_name_list(subjects, kMostListed));
+    if (contains_name(models, options.as)) return {{options.as, RunTables(runs)}};
+    const auto near = closest_spelling(options.as, models);
+    reject("--as {}: {} has no such name{}; there are {}", quote_text(options.as), set.file,
+           near.empty() ? "" : fmt::format("; did you mean {}?", near),
+           format_name_list(models, kMostListed));
   }
-  std::vector<MatchedRun> matches;
-  for (const auto& subject : subjects) {
-    const auto found = std::ranges::find(runs, subject, &AnalyzedRunFolder::label);
-    auto& match = matches.emplace_back(MatchedRun{subject, {}});
+  std::vector<ModelMatch> matches;
+  for (const auto& model : models) {
+    const auto found = std::ranges::find(runs, model, &AnalyzedRunFolder::label);
+    auto& match = matches.emplace_back(ModelMatch{model, {}});
     if (found != runs.end()) match.run.emplace(std::vector<AnalyzedRunFolder>{*found});
   }
-  const auto has_run = [](const MatchedRun& match) { return match.run.has_value(); };
+  const auto has_run = [](const ModelMatch& match) { return match.run.has_value(); };
   if (std::ranges::any_of(matches, has_run)) return matches;
-  if (runs.size() != subjects.size())
-    bad_input(
+  if (runs.size() != models.size())
+    reject(
         "no run has a name of {} ({} to {}), and {} finished runs cannot be matched with {} by "
         "their order; --as NAME says what a single run stands for",
-        set.file, subjects.front(), subjects.back(), runs.size(), subjects.size());
+        set.file, models.front(), models.back(), runs.size(), models.size());
   log::warn(
       "no label is a published one; matched by order. Another model: trends can be compared, "
       "values cannot");
@@ -88,38 +88,37 @@ double z_score(double difference, double se) {
   return se > 0 ? difference / se : kNan;
 }
 
-void add_comparison_row(Table& table, const PublishedNumber& number, MatchedRun& match) {
-  MeasuredValue ours{.missing = "there is no such run here"};
-  if (match.run) ours = measure_published_quantity(number, *match.run);
+void add_comparison_row(Table& table, const PublishedNumber& number, ModelMatch& match) {
+  RecomputedValue ours{.missing = "there is no such run here"};
+  if (match.run) ours = recompute_published_number(number, *match.run);
   const double published = ours.sign_arbitrary ? std::fabs(number.value) : number.value;
   const double difference = ours.value - published;
   const double se = std::hypot(number.se, ours.se);
   table.add(
-      {number.quantity, number.subject, match.run ? match.run->label() : "", published, ours.value,
+      {number.metric, number.model, match.run ? match.run->label() : "", published, ours.value,
        difference, number.se, ours.se, se, z_score(difference, se), ours.column, number.kind,
        number.source,
        ours.sign_arbitrary ? std::string("sizes: the sign is not determined") : ours.missing});
 }
 
-// Rows of the result are ordered by quantity, as in the file, then by checkpoint.
-Table compare_published_numbers(const PublishedNumbers& set, std::vector<MatchedRun> matches,
+// Orders the rows by metric, in the order of the published numbers, then by checkpoint.
+Table compare_published_numbers(const PublishedNumbers& set, std::vector<ModelMatch> matches,
                                 bool every_source) {
-  Names quantities;
+  Names metrics;
   std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
   for (const auto& number : set.numbers) {
     if (!number.preferred && !every_source) continue;
-    auto& list = numbers[{number.quantity, number.subject}];
-    if (list.empty() && !contains_name(quantities, number.quantity))
-      quantities.push_back(number.quantity);
+    auto& list = numbers[{number.metric, number.model}];
+    if (list.empty() && !contains_name(metrics, number.metric)) metrics.push_back(number.metric);
     list.push_back(&number);
   }
   Table table = empty_table(
       "text measure, text checkpoint, text model, real published, real ours, real difference, real "
       "se_published, real se_ours, real se, real z, text our_column, text kind, text source, text "
       "note");
-  for (const auto& quantity : quantities)
+  for (const auto& metric : metrics)
     for (auto& match : matches)
-      for (const auto* number : numbers[{quantity, match.subject}])
+      for (const auto* number : numbers[{metric, match.model}])
         add_comparison_row(table, *number, match);
   return table;
 }
@@ -133,15 +132,15 @@ std::vector<RunPair> pair_runs(const std::string& folder_a, const std::string& f
   const auto all_a = find_run_folders(folder_a);
   const auto all_b = find_run_folders(folder_b);
   if (all_a.size() == 1 && all_b.size() == 1) return {{RunTables(all_a), RunTables(all_b)}};
-  const auto labels_a = project(all_a, &AnalyzedRunFolder::label);
-  const auto labels_b = project(all_b, &AnalyzedRunFolder::label);
+  const auto labels_a = to_vector(all_a, &AnalyzedRunFolder::label);
+  const auto labels_b = to_vector(all_b, &AnalyzedRunFolder::label);
   std::vector<RunPair> pairs;
   for (const auto& a : all_a)
     for (const auto& b : all_b)
       if (a.label == b.label) pairs.push_back({RunTables({a}), RunTables({b})});
   if (pairs.empty())
-    bad_input("{} and {}: no label is in both: {} and {}", folder_a, folder_b,
-              format_name_list(labels_a, kMostListed), format_name_list(labels_b, kMostListed));
+    reject("{} and {}: no label is in both: {} and {}", folder_a, folder_b,
+           format_name_list(labels_a, kMostListed), format_name_list(labels_b, kMostListed));
   const auto tell = [](const Names& labels, const Names& others, const std::string& folder) {
     Names alone;
     for (const auto& label : labels)
@@ -158,14 +157,14 @@ std::vector<RunPair> pair_runs(const std::string& folder_a, const std::string& f
 Table compare_with_published(const std::string& results, const CompareOptions& options) {
   return translate_exceptions([&] {
     const auto set = read_published_numbers(options.published);
-    const auto runs = finished_runs(results, options.only);
+    const auto runs = find_finished_runs(results, options.only);
     auto table =
         compare_published_numbers(set, match_runs(set, runs, options), options.every_source);
     const auto& ours = table.find("ours")->reals;
     const auto& notes = table.find("note")->texts;
     if (all_nan(ours))
-      bad_input("{}: none of its numbers can be compared{}", set.file,
-                notes.empty() ? "" : fmt::format(": {}", notes.front()));
+      reject("{}: none of its numbers can be compared{}", set.file,
+             notes.empty() ? "" : fmt::format(": {}", notes.front()));
     return table;
   });
 }
@@ -175,8 +174,8 @@ Table compare_runs(const std::string& a, const std::string& b) {
     auto pairs = pair_runs(a, b);
     for (auto& pair : pairs) {
       Names others;
-      for (const auto& [name, value] : pair.a.options().items())
-        if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
+      for (const auto& [name, value] : pair.a.analysis_options().items())
+        if (const auto in_b = pair.b.analysis_options().value(name, Json()); in_b != value)
           others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
       if (!others.empty())
         log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
@@ -185,17 +184,17 @@ Table compare_runs(const std::string& a, const std::string& b) {
     Table table = empty_table(
         "text measure, text model_a, text model_b, real a, real b, real difference, real se_a, "
         "real se_b, real se, real z");
-    for (const auto& quantity : list_compared_quantities())
+    for (const auto& metric : list_compared_metrics())
       for (auto& pair : pairs) {
-        const auto in_a = evaluate_quantity(quantity, pair.a);
-        const auto in_b = evaluate_quantity(quantity, pair.b);
+        const auto in_a = evaluate_metric(metric, pair.a);
+        const auto in_b = evaluate_metric(metric, pair.b);
         if (std::isnan(in_a.value) && std::isnan(in_b.value)) continue;
         const double difference = in_b.value - in_a.value;
         const double se = std::hypot(in_a.se, in_b.se);
-        table.add({quantity, pair.a.label(), pair.b.label(), in_a.value, in_b.value, difference,
+        table.add({metric, pair.a.label(), pair.b.label(), in_a.value, in_b.value, difference,
                    in_a.se, in_b.se, se, z_score(difference, se)});
       }
-    if (table.rows() == 0) bad_input("{} and {}: have no tables of heads to compare", a, b);
+    if (table.rows() == 0) reject("{} and {}: have no tables of heads to compare", a, b);
     return table;
   });
 }

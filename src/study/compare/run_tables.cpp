@@ -29,9 +29,9 @@ std::optional<std::vector<const Table::Column*>> find_columns(
   return columns;
 }
 
-// Appends the `wanted` quantity of every head that has a value. Returns false without the columns.
-bool append_head_values(const Table& table, const HeadQuantity& wanted,
-                        std::vector<HeadMetric>& heads) {
+// Appends the `wanted` metric of every head that has a value. Returns false if a column is missing.
+bool append_head_values(const Table& table, const HeadMetric& wanted,
+                        std::vector<HeadValue>& heads) {
   const bool is_text = !wanted.equals.empty();
   const auto& divisor = wanted.divisor.empty() ? wanted.column : wanted.divisor;
   const auto columns = find_columns(table, {"layer", "head", wanted.column, divisor});
@@ -50,11 +50,11 @@ bool append_head_values(const Table& table, const HeadQuantity& wanted,
   return true;
 }
 
-// Appends the profiles of a head_profile table; none if the table has no bins.
-void append_profiles(const Table& table, std::vector<HeadProfile>& profiles) {
+// Appends the plasticity profiles from a head_profile table; none if it has no bin columns.
+void append_plasticity_profiles(const Table& table, std::vector<HeadPlasticityProfile>& profiles) {
   const auto columns = find_columns(table, {"layer", "head", "bin_low", "bin_high", "ap"});
   if (!columns) return;
-  std::map<std::pair<std::int64_t, std::int64_t>, HeadProfile> by_head;  // by layer and head
+  std::map<std::pair<std::int64_t, std::int64_t>, HeadPlasticityProfile> by_head;  // layer, head
   for (std::size_t row = 0; row < as_index(table.rows()); ++row) {
     const double ap = (*columns)[4]->reals[row];
     if (std::isnan(ap)) continue;
@@ -64,14 +64,14 @@ void append_profiles(const Table& table, std::vector<HeadProfile>& profiles) {
     profile.values.push_back({(*columns)[2]->number(row), (*columns)[3]->number(row), ap});
   }
   for (auto& [head, profile] : by_head) {
-    std::ranges::sort(profile.values, {}, &HeadProfileBin::low);
+    std::ranges::sort(profile.values, {}, &HeadPlasticityBin::low);
     profiles.push_back(std::move(profile));
   }
 }
 
 // Unweighted mean over the profile bins whose centres lie in the `wanted` interval. The interval is
 // a fraction of the range from the first to the last non-empty bin, as for ap_first20.
-double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wanted) {
+double mean_over_bins(const HeadPlasticityProfile& profile, const PositionInterval& wanted) {
   constexpr double kRounding = 1e-9;
   const double first = profile.values.front().low;
   const double range = profile.values.back().high - first;
@@ -86,14 +86,14 @@ double mean_over_bins(const HeadProfile& profile, const PublishedProfileBin& wan
   return mean_of(inside);
 }
 
-// Mean of value(profile), ignoring NaN, over the heads of the published layer or of all layers.
+// Mean of value(profile), ignoring NaN, over the heads of published.layer, if set, or all layers.
 template <typename Value>
-MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
-                              const std::string& column) {
-  if (run.profiles().empty())
+RecomputedValue mean_over_heads(const PublishedNumber& published, RunTables& run, Value value,
+                                const std::string& column) {
+  if (run.plasticity_profiles().empty())
     return {.missing = "the results have no profile with bins (head_profile)"};
   std::vector<double> values;
-  for (const auto& profile : run.profiles()) {
+  for (const auto& profile : run.plasticity_profiles()) {
     const double of_head = value(profile);
     if ((!published.layer || profile.layer == *published.layer) && !std::isnan(of_head))
       values.push_back(of_head);
@@ -102,34 +102,34 @@ MeasuredValue mean_over_heads(const PublishedNumber& published, RunTables& run, 
   return {.value = mean_of(values), .column = column};
 }
 
-std::string describe_profile_bin(const PublishedProfileBin& bin) {
+std::string describe_position_interval(const PositionInterval& bin) {
   return bin.fraction ? fmt::format("{:g} to {:g} % of the range", 100 * bin.low, 100 * bin.high)
                       : fmt::format("{:g} to {:g} tokens", bin.low, bin.high);
 }
 
-enum class RowChoice { mean, last };
+enum class Aggregation { mean, last };
 
-// Evaluates a column in the rows that meet the conditions. `no_row`: the message if there are none.
-MeasuredValue evaluate_rows(RunTables& run, const std::string& table, const std::string& column,
-                            const std::vector<RunTables::Condition>& conditions,
-                            const std::string& no_row, RowChoice choice) {
+// Aggregates a column over the rows that meet the conditions. `no_row`: message if no row does.
+RecomputedValue aggregate_rows(RunTables& run, const std::string& table, const std::string& column,
+                               const RunTables::ColumnConditions& conditions,
+                               const std::string& no_row, Aggregation kind) {
   const auto values = run.select_column_values(table, column, conditions);
   if (!values) return {.missing = "the results have no table " + table};
   if (values->empty()) return {.missing = no_row};
-  if (choice == RowChoice::last) return {.value = values->back(), .column = table + " " + column};
+  if (kind == Aggregation::last) return {.value = values->back(), .column = table + " " + column};
   return {.value = mean_of(*values), .column = fmt::format("mean of {} {}", table, column)};
 }
 
-// Absolute value of a published number about one principal component of a head's queries or keys.
-MeasuredValue evaluate_pca_component(const PublishedNumber& published, RunTables& run) {
-  const bool correlation = published.quantity.starts_with("correlation");
+// Recomputes the absolute correlation or the explained variance of one PCA component of a head.
+RecomputedValue evaluate_pca_component(const PublishedNumber& published, RunTables& run) {
+  const bool correlation = published.metric.starts_with("correlation");
   auto ours =
-      evaluate_rows(run, "correlations", correlation ? "correlation" : "explained_variance_ratio",
-                    {{"layer", to_double(*published.layer)},
-                     {"head", to_double(published.head)},
-                     {"kind", std::string(1, published.side)},
-                     {"pca_dim", to_double(published.index)}},
-                    "this head was not analysed", RowChoice::last);
+      aggregate_rows(run, "correlations", correlation ? "correlation" : "explained_variance_ratio",
+                     {{"layer", to_double(*published.layer)},
+                      {"head", to_double(published.head)},
+                      {"kind", std::string(1, published.side)},
+                      {"pca_dim", to_double(published.index)}},
+                     "this head was not analysed", Aggregation::last);
   if (!ours.missing.empty()) return ours;
   ours.value = std::fabs(ours.value);
   if (correlation) ours.column = "correlations |correlation|";
@@ -145,36 +145,36 @@ std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder) {
     std::vector<AnalyzedRunFolder> runs;
     for (const auto& run : read_sweep_index(sweep).runs)
       if (run.state == RunState::done) runs.push_back({run.label, sweep.results_folder(run.label)});
-    if (runs.empty()) bad_input("{}: no run of this sweep is finished", folder);
+    if (runs.empty()) reject("{}: no run of this sweep is finished", folder);
     return runs;
   }
   const auto file = folder + "/summary.json";
   if (!path_exists(file))
-    bad_input(
+    reject(
         "{}: there is no runs.json and no summary.json; expected the folder of a sweep "
         "(RESULTS/NAME) or the results of 'qkscope analyze'",
         folder);
   check_results_complete(folder);
   const Json summary = load_json(file);
   if (!summary.is_object() || !summary.value("model", Json()).is_string())
-    bad_input("{}: not a summary as an analysis writes it", file);
+    reject("{}: not a summary as an analysis writes it", file);
   return {{summary["model"].get<std::string>(), folder}};
 }
 
-std::string HeadQuantity::describe() const {
-  auto name = divisor.empty() ? column : column + " / " + divisor;
-  if (absolute) name = "|" + name + "|";
-  if (!equals.empty()) name += " " + equals;
-  if (table == "qk") name += fmt::format(" of pc {}", pc);
-  return table + " " + name;
+std::string HeadMetric::describe() const {
+  auto text = divisor.empty() ? column : column + " / " + divisor;
+  if (absolute) text = "|" + text + "|";
+  if (!equals.empty()) text += " " + equals;
+  if (table == "qk") text += fmt::format(" of pc {}", pc);
+  return table + " " + text;
 }
 
 std::string RunTables::label() const {
   return runs_.size() == 1 ? runs_.front().label : fmt::format("{} runs", runs_.size());
 }
 
-// Returns the table of each run, or null if a run lacks it. The pointer stays valid.
-const std::vector<Table>* RunTables::tables(const std::string& name) {
+// Returns the table `name` of every run, or null if any run lacks it. Owned by this object.
+const std::vector<Table>* RunTables::load_tables(const std::string& name) {
   const auto [found, anew] = tables_.try_emplace(name);
   if (anew) {
     std::vector<Table> all;
@@ -189,24 +189,24 @@ const std::vector<Table>* RunTables::tables(const std::string& name) {
   return found->second ? &*found->second : nullptr;
 }
 
-std::optional<std::vector<HeadMetric>> RunTables::head_values(const HeadQuantity& column) {
-  const auto* all = tables(column.table);
+std::optional<std::vector<HeadValue>> RunTables::find_head_values(const HeadMetric& metric) {
+  const auto* all = load_tables(metric.table);
   if (all == nullptr) return {};
-  std::vector<HeadMetric> heads;
+  std::vector<HeadValue> heads;
   for (const auto& table : *all)
-    if (!append_head_values(table, column, heads)) return {};
+    if (!append_head_values(table, metric, heads)) return {};
   return heads;
 }
 
-const std::vector<HeadProfile>& RunTables::profiles() {
+const std::vector<HeadPlasticityProfile>& RunTables::plasticity_profiles() {
   if (profiles_) return *profiles_;
   profiles_.emplace();
-  if (const auto* all = tables("head_profile"))
-    for (const auto& table : *all) append_profiles(table, *profiles_);
+  if (const auto* all = load_tables("head_profile"))
+    for (const auto& table : *all) append_plasticity_profiles(table, *profiles_);
   return *profiles_;
 }
 
-double RunTables::standard_error(const std::string& quantity) {
+double RunTables::standard_error(const std::string& metric) {
   const auto file = runs_.front().folder + "/errors.csv";
   if (!errors_) {
     errors_.emplace();
@@ -219,10 +219,10 @@ double RunTables::standard_error(const std::string& quantity) {
           errors_->emplace(columns[0].texts[row], columns[2].reals[row]);
     }
   }
-  return value_or(*errors_, quantity, kNan);
+  return map_value_or(*errors_, metric, kNan);
 }
 
-const Json& RunTables::options() {
+const Json& RunTables::analysis_options() {
   if (options_) return *options_;
   options_ = Json::object();
   const auto file = runs_.front().folder + "/summary.json";
@@ -233,8 +233,8 @@ const Json& RunTables::options() {
 }
 
 std::optional<std::vector<double>> RunTables::select_column_values(
-    const std::string& table, const std::string& column, const std::vector<Condition>& conditions) {
-  const auto* all = tables(table);
+    const std::string& table, const std::string& column, const ColumnConditions& conditions) {
+  const auto* all = load_tables(table);
   if (all == nullptr) return {};
   std::vector<std::string> names = {column};
   for (const auto& [name, wanted] : conditions) names.push_back(name);
@@ -257,54 +257,54 @@ std::optional<std::vector<double>> RunTables::select_column_values(
   return values;
 }
 
-MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run) {
-  auto column = "head_profile ap, " + describe_profile_bin(published.bin);
-  if (published.minus) column += " less " + describe_profile_bin(*published.minus);
-  const auto in_bins = [&](const HeadProfile& profile) {
+RecomputedValue recompute_profile_mean(const PublishedNumber& published, RunTables& run) {
+  auto column = "head_profile ap, " + describe_position_interval(published.bin);
+  if (published.minus) column += " less " + describe_position_interval(*published.minus);
+  const auto in_bins = [&](const HeadPlasticityProfile& profile) {
     const double mean = mean_over_bins(profile, published.bin);
     return published.minus ? mean - mean_over_bins(profile, *published.minus) : mean;
   };
   return mean_over_heads(published, run, in_bins, column);
 }
 
-MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run) {
+RecomputedValue recompute_table_value(const PublishedNumber& published, RunTables& run) {
   const double middle = 0.5 * (published.bin.low + published.bin.high);
-  const auto at_middle = [&](const HeadProfile& profile) {  // value of the bin at `middle`
+  const auto value_at_middle = [&](const HeadPlasticityProfile& profile) {
     for (const auto& bin : profile.values)
       if (bin.low <= middle && middle < bin.high) return bin.ap;
     return kNan;
   };
   switch (published.value_kind) {
-    case PublishedValueKind::profile:
-      return evaluate_published_profile(published, run);
-    case PublishedValueKind::line:
-      return mean_over_heads(published, run, at_middle,
+    case PublishedNumberKind::profile:
+      return recompute_profile_mean(published, run);
+    case PublishedNumberKind::line:
+      return mean_over_heads(published, run, value_at_middle,
                              fmt::format("head_profile ap at {:.0f} tokens", middle));
-    case PublishedValueKind::heatmap:
-      return evaluate_rows(run, "pair_heatmap", "ap",
-                           {{"key_distance_low", published.bin.low},
-                            {"key_distance_high", published.bin.high},
-                            {"query_distance_low", to_double(published.index)}},
-                           "our heatmap has no such cell", RowChoice::mean);
-    case PublishedValueKind::weight:
-      return evaluate_rows(run, "head_component_weights", "component_weight",
-                           {{"component", to_double(published.index)}},
-                           "our heads have no such dimension", RowChoice::mean);
-    case PublishedValueKind::components:
+    case PublishedNumberKind::heatmap:
+      return aggregate_rows(run, "pair_heatmap", "ap",
+                            {{"key_distance_low", published.bin.low},
+                             {"key_distance_high", published.bin.high},
+                             {"query_distance_low", to_double(published.index)}},
+                            "our heatmap has no such cell", Aggregation::mean);
+    case PublishedNumberKind::weight:
+      return aggregate_rows(run, "head_component_weights", "component_weight",
+                            {{"component", to_double(published.index)}},
+                            "our heads have no such dimension", Aggregation::mean);
+    case PublishedNumberKind::components:
       return evaluate_pca_component(published, run);
-    case PublishedValueKind::quantity:
+    case PublishedNumberKind::metric:
       break;
   }
   return {.missing = "not computed by qkscope"};
 }
 
-MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
-                                               std::int64_t head, std::int64_t pair) {
+RecomputedValue evaluate_plane_variance_share(RunTables& run, std::int64_t layer, std::int64_t head,
+                                              std::int64_t pair) {
   const auto place = fmt::format("layer {} head {}", layer, head);
-  auto ours = evaluate_rows(
+  auto ours = aggregate_rows(
       run, "complement", "variance_share",
       {{"layer", to_double(layer)}, {"head", to_double(head)}, {"pair", to_double(pair)}},
-      place + " was not analysed", RowChoice::last);
+      place + " was not analysed", Aggregation::last);
   if (ours.missing.empty()) ours.column += " of " + place;
   return ours;
 }

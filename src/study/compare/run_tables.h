@@ -1,5 +1,5 @@
-// Result tables of one or several runs, read as values per head and as head profiles, and
-// quantities computed from them for comparison with published numbers.
+// Reads metrics and plasticity profiles of heads from the result tables of one or several runs, and
+// computes statistics over heads for comparison with published numbers.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,28 @@
 
 namespace qkscope {
 
-// A range of query positions, in tokens or as fractions of the range that has values.
-struct PublishedProfileBin {
+// A range of query positions, in tokens or as fractions of the range from the first to the last
+// non-empty profile bin.
+struct PositionInterval {
   double low = 0;
   double high = 0;
   bool fraction = false;  // false: tokens
 };
 
 // What a published number describes; `bin`, `minus`, `index` and `side` are in PublishedNumber.
-enum class PublishedValueKind {
-  quantity,    // statistic over the heads of a run, selected by the name of the quantity
-  profile,     // mean of the profile over `bin`, minus that over `minus` if set
-  line,        // profile value at the centre of `bin`
+enum class PublishedNumberKind {
+  metric,      // statistic over the heads of a run, selected by the name of the metric
+  profile,     // mean plasticity over positions `bin`, minus that over `minus` if set
+  line,        // plasticity at the centre of `bin`
   heatmap,     // heat-map cell: `bin` is the key distance, `index` the query distance
   weight,      // component weight of dimension `index`
   components,  // PCA component `index` of the queries or keys (`side`) of one head
 };
 
 struct PublishedNumber {
-  std::string subject;   // checkpoint, model or scope
-  std::string quantity;  // for a profile: table and bin, "deciles 0-10%"
-  PublishedValueKind value_kind = PublishedValueKind::quantity;
+  std::string model;   // model, checkpoint or scope ("11 models, 3239 heads")
+  std::string metric;  // for a profile: table and bin, "deciles 0-10%"
+  PublishedNumberKind value_kind = PublishedNumberKind::metric;
   double value = 0;  // NaN if no number was printed
   double se = 0;     // standard error from rounding and from reading a figure; NaN if unknown
   std::string text;  // the number as printed
@@ -48,8 +49,8 @@ struct PublishedNumber {
   std::string source;
   bool preferred = true;
 
-  PublishedProfileBin bin;
-  std::optional<PublishedProfileBin> minus;
+  PositionInterval bin;
+  std::optional<PositionInterval> minus;
   std::optional<std::int64_t> layer;
   std::int64_t head = 0;
   char side = 'q';
@@ -58,10 +59,10 @@ struct PublishedNumber {
 
 struct PublishedNumbers {
   std::string file;
-  bool pooled = false;  // numbers over several runs; subjects are scopes ("11 models, 3239 heads")
+  bool pooled = false;                   // statistics over several runs; model names are scopes
   std::vector<PublishedNumber> numbers;  // in file order
 
-  std::vector<std::string> subjects() const;  // distinct, in file order
+  std::vector<std::string> model_names() const;  // distinct, in file order
 };
 
 // Reads a set of published numbers. `name` is a set (published/NAME.csv of the first data folder
@@ -74,13 +75,13 @@ PublishedNumbers read_published_numbers(const std::string& name);
 // digit, in the unit of `value`. Examples: 0.0005 for "0.585", 0.005 for "34%" (value 0.34),
 // 0.00005 for "19.4 (x10^3)" (value 0.0194). Approximate values ("~0.29") have one unit,
 // differences ("0.61 - 0.57") the root sum of squares, texts without the value NaN.
-double printed_rounding_error(std::string_view text, double value);
+double rounding_error_bound(std::string_view text, double value);
 
 // Parses a number ("0.002") or a fraction ("1/300"); NaN for any other text.
 double parse_uncertainty(std::string_view text);
 
 // Parses text that consists of exactly one number; NaN for any other text.
-inline double number_or_nan(std::string_view text) {
+inline double parse_double_or_nan(std::string_view text) {
   return parse_number<double>(text).value_or(kNan);
 }
 
@@ -89,8 +90,8 @@ struct BenchmarkScore {
   std::map<std::string, double> models;  // score by label
 };
 
-// Reads a CSV file of scores: long format (columns metric and value) or one column per score. The
-// column `by` holds the labels of the models.
+// Reads a CSV file of benchmark scores: long format (columns metric and value) or one column per
+// score. The column `by` holds the labels of the models.
 std::vector<BenchmarkScore> read_benchmark_results(const std::string& file, const std::string& by);
 
 // The results folder of one finished analysis and the label of its run.
@@ -103,13 +104,13 @@ struct AnalyzedRunFolder {
 // bad-input error for any other folder and for a sweep without a finished run.
 std::vector<AnalyzedRunFolder> find_run_folders(const std::string& folder);
 
-struct HeadMetric {
+struct HeadValue {
   std::int64_t layer = 0;
   std::int64_t head = 0;
   double value = 0;  // never NaN
 };
 
-struct HeadProfileBin {
+struct HeadPlasticityBin {
   double low = 0;  // tokens
   double high = 0;
   double ap = 0;  // attention plasticity
@@ -117,21 +118,21 @@ struct HeadProfileBin {
   double middle_position() const { return 0.5 * (low + high); }
 };
 
-struct HeadProfile {
+struct HeadPlasticityProfile {
   std::int64_t layer = 0;
-  std::vector<HeadProfileBin> values;  // sorted by position, not empty
+  std::vector<HeadPlasticityBin> values;  // sorted by position, not empty
 };
 
-// A per-head quantity: a table column, its absolute value, or its ratio to another column.
-struct HeadQuantity {
-  std::string quantity;  // name in published tables
+// A per-head metric: a table column, its absolute value, or its ratio to another column.
+struct HeadMetric {
+  std::string name;  // in published tables
   std::string table;
   std::string column;
   bool absolute = false;
   std::string divisor = {};  // column; "": none
   std::string equals = {};   // for a text column: the value is 1 where the text is equal, else 0
   std::int64_t pc = 0;       // principal component, for the table qk
-  std::string error = {};    // name in errors.csv; "": same as `quantity`
+  std::string error = {};    // name in errors.csv; "": same as `name`
 
   std::string describe() const;  // for example "rotated |alpha_k|"
 };
@@ -144,37 +145,37 @@ class RunTables {
   // Returns the label of the run or, for several runs, their number: "3 runs".
   std::string label() const;
 
-  // Returns the heads that have a value, or nullopt if the table or a column is missing.
-  std::optional<std::vector<HeadMetric>> head_values(const HeadQuantity& column);
-  // Returns one profile per head that has a value; empty if the results have no binned profile.
-  const std::vector<HeadProfile>& profiles();
+  // Returns a metric's value for each head that has one; nullopt if a table or column is missing.
+  std::optional<std::vector<HeadValue>> find_head_values(const HeadMetric& metric);
+  // Returns the plasticity profiles of the heads; empty if the results have no profile bins.
+  const std::vector<HeadPlasticityProfile>& plasticity_profiles();
   // Returns the standard error over texts of the mean over heads; NaN for several runs or if
-  // errors.csv does not list the quantity.
-  double standard_error(const std::string& quantity);
+  // errors.csv does not list the metric.
+  double standard_error(const std::string& metric);
   // Returns the analysis options from summary.json of the first run, or an empty object.
-  const Json& options();
+  const Json& analysis_options();
 
-  // Condition on table rows: a column and its required value. Numbers match within 0.5.
-  using Condition = std::pair<std::string, std::variant<double, std::string>>;
+  // Conditions on table rows: columns and their required values. Numbers match within 0.5.
+  using ColumnConditions = std::vector<std::pair<std::string, std::variant<double, std::string>>>;
   // Returns the values of a column, without NaN, in the rows of all runs that meet the conditions;
   // nullopt if the table or a column is missing.
   std::optional<std::vector<double>> select_column_values(const std::string& table,
                                                           const std::string& column,
-                                                          const std::vector<Condition>& conditions);
+                                                          const ColumnConditions& conditions);
 
  private:
-  const std::vector<Table>* tables(const std::string& name);
+  const std::vector<Table>* load_tables(const std::string& name);
 
   std::vector<AnalyzedRunFolder> runs_;
   FileSnapshot summaries_;  // summary.json of every run
   std::map<std::string, std::optional<std::vector<Table>>> tables_;
-  std::optional<std::vector<HeadProfile>> profiles_;
+  std::optional<std::vector<HeadPlasticityProfile>> profiles_;
   std::optional<std::map<std::string, double>> errors_;
   std::optional<Json> options_;
 };
 
-// A published quantity, recomputed from our results.
-struct MeasuredValue {
+// A published number, recomputed from the results of a run.
+struct RecomputedValue {
   double value = kNan;          // NaN if not available
   double se = kNan;             // standard error; NaN if unknown
   std::string column = {};      // description of the statistic and its column
@@ -182,22 +183,23 @@ struct MeasuredValue {
   bool sign_arbitrary = false;  // compare absolute values
 };
 
-MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run);
+RecomputedValue recompute_published_number(const PublishedNumber& published, RunTables& run);
 
-// Evaluates a quantity by name: named_head_columns(), or a column of qk (PC0), rotated or
-// head_metrics, as mean over heads. Suffixes (_std, _median, _p25, _p75, _depth_0.3, _heads) and
-// prefixes (layer_16_, mean_, median_, share_positive_, class_) select another statistic.
-MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run);
+// Evaluates a metric by name: one of known_head_metrics(), or a column of the tables qk (first
+// component), rotated or head_metrics. The value is the mean over heads. Suffixes (_std, _median,
+// _p25, _p75, _depth_0.3, _heads) and prefixes (layer_16_, mean_, median_, share_positive_, class_)
+// select another statistic.
+RecomputedValue evaluate_metric(const std::string& metric, RunTables& run);
 
-// Returns the quantities that compare_runs() compares: means, and medians of ratios.
-std::vector<std::string> list_compared_quantities();
+// Returns the metrics that compare_runs() compares: means, and medians of ratios.
+std::vector<std::string> list_compared_metrics();
 
-// Averages the profile bins whose centre lies in the published bin (unweighted), then the heads.
-MeasuredValue evaluate_published_profile(const PublishedNumber& published, RunTables& run);
+// Returns the unweighted mean over profile bins centred in the published bin, then over heads.
+RecomputedValue recompute_profile_mean(const PublishedNumber& published, RunTables& run);
 // Recomputes a published profile bin, heat-map cell, weight or PCA component from our results.
-MeasuredValue evaluate_table_value(const PublishedNumber& published, RunTables& run);
-// Share of rotary plane `pair` in the variance of one head that is orthogonal to its axes a and b.
-MeasuredValue evaluate_variance_share_of_plane(RunTables& run, std::int64_t layer,
-                                               std::int64_t head, std::int64_t pair);
+RecomputedValue recompute_table_value(const PublishedNumber& published, RunTables& run);
+// Returns the share of rotary plane `pair` in the variance of a head orthogonal to axes a and b.
+RecomputedValue evaluate_plane_variance_share(RunTables& run, std::int64_t layer, std::int64_t head,
+                                              std::int64_t pair);
 
 }  // namespace qkscope

@@ -24,7 +24,7 @@ bool is_separator(char c) {
 }
 
 // Returns the number after a word such as "step" and an optional separator; -1 without a number.
-std::int64_t parse_step_after(std::string_view name, std::size_t end_of_word) {
+std::int64_t parse_step_after_word(std::string_view name, std::size_t end_of_word) {
   auto at = end_of_word;
   if (at < name.size() && is_separator(name[at])) ++at;
   if (!is_digit_at(name, at)) return -1;
@@ -64,8 +64,9 @@ std::string make_folder_name_safe(std::string text) {
   return text.empty() ? "run" : text;
 }
 
-// `branches` must be sorted. Phases are numbered over all branches, not over a selection.
-void assign_labels(std::vector<CheckpointBranch>& branches) {
+// `branches`: all checkpoint branches of the repository, sorted. Long-context phases are numbered
+// over all of them (LC1, LC2, ...), so that a sweep over some branches has the same labels.
+void assign_branch_labels(std::vector<CheckpointBranch>& branches) {
   std::map<std::string, int> long_contexts;
   for (const auto& branch : branches)
     if (branch.step && ascii_lower(branch.phase).starts_with("lc"))
@@ -96,20 +97,20 @@ void assign_labels(std::vector<CheckpointBranch>& branches) {
 
 using Branches = std::vector<CheckpointBranch>;
 
-double log_step(const CheckpointBranch& branch) {
+double log_of_step(const CheckpointBranch& branch) {
   return std::log(static_cast<double>(std::max<std::int64_t>(1, branch.step.value_or(1))));
 }
 
-// Appends at most n branches of one phase, evenly in log(step), including the first and the last.
-void append_log_spaced(const Branches& phase, std::int64_t n, Branches& some) {
+// Appends up to n branches of one phase, evenly spaced in log(step) from the first to the last.
+void append_log_spaced_branches(const Branches& phase, std::int64_t n, Branches& some) {
   const auto count = std::min<std::int64_t>(n, std::ssize(phase));
-  const double first = log_step(phase.front());
-  const double last = log_step(phase.back());
+  const double first = log_of_step(phase.front());
+  const double last = log_of_step(phase.back());
   std::set<std::size_t> chosen;
   for (std::int64_t i = 0; i < count; ++i) {
     const double share = count == 1 ? 1.0 : static_cast<double>(i) / static_cast<double>(count - 1);
     const double wanted = std::lerp(first, last, share);
-    const auto distance = [&](std::size_t at) { return std::fabs(log_step(phase[at]) - wanted); };
+    const auto distance = [&](std::size_t k) { return std::fabs(log_of_step(phase[k]) - wanted); };
     std::size_t nearest = 0;
     while (chosen.contains(nearest)) ++nearest;
     for (std::size_t at = nearest + 1; at < phase.size(); ++at)
@@ -119,14 +120,14 @@ void append_log_spaced(const Branches& phase, std::int64_t n, Branches& some) {
   for (const auto at : chosen) some.push_back(phase[at]);
 }
 
-Branches select_log_spaced(const Branches& all, std::int64_t n) {
+Branches select_log_spaced_branches(const Branches& all, std::int64_t n) {
   Branches some;
   for (auto begin = all.begin(); begin != all.end();) {
     // Branches without a training step are sorted last and form a group of their own.
     const auto end = std::find_if(begin, all.end(), [&](const CheckpointBranch& branch) {
       return branch.phase != begin->phase || branch.step.has_value() != begin->step.has_value();
     });
-    append_log_spaced({begin, end}, n, some);
+    append_log_spaced_branches({begin, end}, n, some);
     begin = end;
   }
   return some;
@@ -169,7 +170,7 @@ CheckpointBranch parse_branch_name(const std::string& name) {
   std::size_t found = std::string::npos;
   for (const std::string word : {"step", "checkpoint", "ckpt", "iter", "steps"}) {
     for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-      const auto step = parse_step_after(text, at + word.size());
+      const auto step = parse_step_after_word(text, at + word.size());
       if (step < 0 || (found != std::string::npos && at < found)) continue;
       found = at;
       branch.step = step;
@@ -186,8 +187,7 @@ CheckpointBranch parse_branch_name(const std::string& name) {
 }
 
 bool less_in_natural_order(const std::string& a, const std::string& b) {
-  std::size_t i = 0;
-  std::size_t j = 0;
+  std::size_t i = 0, j = 0;
   while (i < a.size() && j < b.size()) {
     if (is_digit_at(a, i) && is_digit_at(b, j)) {
       const auto number = [](const std::string& text, std::size_t& at) {
@@ -220,20 +220,19 @@ std::string abbreviate_step(std::int64_t step) {
 std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>& names,
                                                   const BranchChoice& choice) {
   return translate_exceptions([&] {
-    if (choice.every < 1)
-      bad_input("every n-th branch: found {}, expected 1 or more", choice.every);
-    if (choice.log < 0) bad_input("branches of a phase: found {}, expected 1 or more", choice.log);
+    if (choice.every < 1) reject("every n-th branch: found {}, expected 1 or more", choice.every);
+    if (choice.log < 0) reject("branches of a phase: found {}, expected 1 or more", choice.log);
     if (choice.every > 1 && choice.log > 0)
-      bad_input("every n-th and evenly in the logarithm exclude each other");
-    auto all = project(names, parse_branch_name);
+      reject("every n-th and evenly in the logarithm exclude each other");
+    auto all = to_vector(names, parse_branch_name);
     std::ranges::sort(all, is_earlier_in_training);
-    assign_labels(all);
+    assign_branch_labels(all);
     std::erase_if(all, [&](const CheckpointBranch& branch) {
       if (choice.match.empty()) return !branch.step.has_value();
       return std::ranges::none_of(
           choice.match, [&](const std::string& glob) { return glob_match(glob, branch.branch); });
     });
-    if (choice.log > 0) return select_log_spaced(all, choice.log);
+    if (choice.log > 0) return select_log_spaced_branches(all, choice.log);
     Branches some;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (i % as_index(choice.every) == 0 || i + 1 == all.size()) some.push_back(all[i]);
@@ -243,8 +242,8 @@ std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>
 
 void write_branch_sweep(const BranchSweep& sweep, const std::string& file) {
   translate_exceptions([&] {
-    if (sweep.branches.empty()) bad_input("{}: there are no branches to write into it", file);
-    if (!path_exists(sweep.config)) bad_input("{}: no such capture configuration", sweep.config);
+    if (sweep.branches.empty()) reject("{}: there are no branches to write into it", file);
+    if (!path_exists(sweep.config)) reject("{}: no such capture configuration", sweep.config);
     const auto beside = fs::absolute(file).lexically_normal().parent_path();
     const auto config = fs::absolute(sweep.config).lexically_normal();
     const auto relative = config.lexically_relative(beside);

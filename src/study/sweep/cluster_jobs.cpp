@@ -29,17 +29,17 @@ void check_path_is_safe_in_script(const std::string& path) {
   const bool unsafe = std::ranges::any_of(
       path, [](unsigned char c) { return c == '"' || c == '\\' || c == '%' || c < ' '; });
   if (unsafe)
-    bad_input("{}: expected a path without \", %, \\ and control characters, for a line of #SBATCH",
-              quote_text(path));
+    reject("{}: expected a path without \", %, \\ and control characters, for a line of #SBATCH",
+           quote_text(path));
   if (path.find("://") != std::string::npos)
-    bad_input(
+    reject(
         "{}: scripts and logs of a submission lie beside its results: expected a folder that "
         "all nodes share",
         path);
 }
 
 // Returns the absolute path of the submission folder, for tasks in another working folder.
-std::string cluster_folder(const std::string& path) {
+std::string resolve_submission_folder(const std::string& path) {
   check_path_is_safe_in_script(path);
   return fs::absolute(path).lexically_normal().string();
 }
@@ -52,7 +52,7 @@ class JobPlanner {
   }
 
   // Appends a job and returns its index. `task` sets description, script flags and arguments.
-  std::size_t add(ClusterJob job, BatchScriptTask task) {
+  std::size_t add_job(ClusterJob job, BatchScript task) {
     task.job = plan_.name + "." + job.name;
     task.folder = program_.folder;
     task.log = SubmissionFolder(plan_.folder).log_path_pattern(job.name, job.tasks > 1);
@@ -67,7 +67,7 @@ class JobPlanner {
   }
 
   // Appends the jobs of a run. Returns the index of its last job; nullopt for a finished run.
-  std::optional<std::size_t> add_run(const PlannedRun& run) {
+  std::optional<std::size_t> add_run_jobs(const PlannedRun& run) {
     const bool captured = run.captured && run.measured;
     if (captured && run.analysed) return {};
     std::vector<std::size_t> before;
@@ -77,15 +77,15 @@ class JobPlanner {
           (run.capture ? run.capture->flop : 0) + (run.statistics ? run.statistics->flop : 0);
       const auto texts = shards == 1 ? std::string("the texts")
                                      : fmt::format("one of {} shards of the texts", shards);
-      const auto capture = add({.name = run.label + ".capture",
-                                .tasks = shards,
-                                .flop = flop / static_cast<double>(shards),
-                                .bytes = run.capture ? run.capture->bytes / shards : 0},
-                               {.what = fmt::format("Captures {} of run {} of the sweep {}.", texts,
-                                                    run.label, plan_.name),
-                                .command = {"--only", run.label, "--part", "capture"},
-                                .runs_model = true});
-      before = {add(
+      const auto capture = add_job({.name = run.label + ".capture",
+                                    .tasks = shards,
+                                    .flop = flop / static_cast<double>(shards),
+                                    .bytes = run.capture ? run.capture->bytes / shards : 0},
+                                   {.what = fmt::format("Captures {} of run {} of the sweep {}.",
+                                                        texts, run.label, plan_.name),
+                                    .command = {"--only", run.label, "--part", "capture"},
+                                    .runs_model = true});
+      before = {add_job(
           {.name = run.label + ".merge", .after = {capture}},
           {.what =
                fmt::format("Captures what tasks of run {} of the sweep {} left, and merges all.",
@@ -93,9 +93,9 @@ class JobPlanner {
            .command = {"--only", run.label, "--part", "merge", "--shards", std::to_string(shards)},
            .runs_model = true})};
     }
-    return add({.name = run.label + ".analyse", .after = before},
-               {.what = fmt::format("Analyses run {} of the sweep {}.", run.label, plan_.name),
-                .command = {"--only", run.label, "--part", "analyse"}});
+    return add_job({.name = run.label + ".analyse", .after = before},
+                   {.what = fmt::format("Analyses run {} of the sweep {}.", run.label, plan_.name),
+                    .command = {"--only", run.label, "--part", "analyse"}});
   }
 
  private:
@@ -104,18 +104,18 @@ class JobPlanner {
   const TaskProgram& program_;
 };
 
-// Throws a bad-input error if the run was started with other shards or another configuration.
-void check_started_run(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
+// Throws a bad-input error if the run was started with a different shard count or configuration.
+void check_can_resume_run(const Sweep::State& sweep, const SweepRun& run, std::int64_t shards) {
   const auto begun = started_shard_count(sweep.folder, run);
   if (begun > 0 && begun != shards)
-    bad_input(
+    reject(
         "run {}: its texts were begun in {} shard{}, not in {}; submit with --shards {}, or remove "
         "{} to begin again",
         run.label, begun, begun == 1 ? "" : "s", shards, begun,
         sweep.folder.capture_location(run.label));
   if (run.data.empty() && run.captures && !sweep.folder.has_complete_capture(run) &&
       DataRoot(sweep.folder.capture_location(run.label)).is_finished())
-    bad_input(
+    reject(
         "run {}: {} holds a capture with another configuration; 'qkscope sweep --overwrite' "
         "replaces it, or remove it",
         run.label, sweep.folder.capture_location(run.label));
@@ -123,16 +123,16 @@ void check_started_run(const Sweep::State& sweep, const SweepRun& run, std::int6
 
 using ShardState = ShardStatus::State;
 
-// A journal grows every few seconds while a model runs; a journal younger than this is active.
+// A shard with a journal entry younger than this is running: entries are written every few seconds.
 constexpr double kFreshSeconds = 30;
 
 bool is_running_task(const QueuedTask& task) {
   return task.state == "RUNNING" || task.state == "COMPLETING" || task.state == "CONFIGURING";
 }
 
-class StatusReader {
+class SweepStatusReader {
  public:
-  StatusReader(const Sweep& sweep, const std::vector<PlannedRun>& plan)
+  SweepStatusReader(const Sweep& sweep, const std::vector<PlannedRun>& plan)
       : config_(sweep.state().config),
         folder_(sweep.state().folder),
         submissions_(folder_.path() + "/cluster") {
@@ -142,7 +142,7 @@ class StatusReader {
   }
 
   SweepStatus read() {
-    folder_.download_updates(config_);
+    folder_.download_sweep_and_runs(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
     double left = 0;  // tokens still to process
@@ -156,13 +156,13 @@ class StatusReader {
     if (status_.tokens_per_second > 0) status_.seconds_left = left / status_.tokens_per_second;
     if (submission_)
       for (const auto& job : submission_->jobs)
-        for (std::int64_t index = 0; index < job.tasks; ++index) add_problem(job, index);
+        for (std::int64_t index = 0; index < job.tasks; ++index) add_task_problem(job, index);
     return std::move(status_);
   }
 
  private:
   void read_submission() {
-    submission_ = submissions_.read();
+    submission_ = submissions_.read_submission();
     if (!submission_) return;
     status_.submitted = true;
     for (const auto& run : submission_->runs)
@@ -190,14 +190,14 @@ class StatusReader {
       status.all_examples = size->examples;
       status.all_tokens = size->tokens;
     }
-    const auto failed = folder_.read_failure(run.label);
+    const auto failed = folder_.read_failure_file(run.label);
     try {
-      status.state = failed                              ? "failed"
-                     : folder_.is_finished(config_, run) ? "done"
-                     : folder_.has_complete_data(run)    ? "captured"
-                                                         : "waiting";
+      status.state = failed                                  ? "failed"
+                     : folder_.is_run_finished(config_, run) ? "done"
+                     : folder_.has_complete_data(run)        ? "captured"
+                                                             : "waiting";
       status.error = failed.value_or("");
-      if (!folder_.has_complete_data(run)) add_shards(run, status);
+      if (!folder_.has_complete_data(run)) add_shard_statuses(run, status);
     } catch (const Error& error) {  // the state file is damaged
       status.state = "failed";
       status.error = error.what();
@@ -205,17 +205,17 @@ class StatusReader {
     return status;
   }
 
-  void add_shards(const SweepRun& run, RunStatus& status) const {
+  void add_shard_statuses(const SweepRun& run, RunStatus& status) const {
     const auto begun = started_shard_count(folder_, run);
     const auto count = begun > 0 ? begun : submission_ ? submission_->shards : 1;
-    const auto captures = capture_shard_progress(folder_, run);
-    const auto statistics = statistics_shard_progress(folder_, run);
+    const auto captures = read_capture_progress(folder_, run);
+    const auto statistics = read_statistics_progress(folder_, run);
     const bool captured = folder_.has_complete_capture(run);
     const bool measured = folder_.has_complete_statistics(run);
     for (std::int64_t index = 0; index < count; ++index) {
       const auto* capture = find_in_map(captures, index);
       const auto* stats = find_in_map(statistics, index);
-      // Show the progress of the capture until it is complete, then of the statistics.
+      // Show the progress of the capture until it is complete, then that of the statistics.
       const auto* shown = captured ? stats : capture;
       const bool complete = (captured || (capture != nullptr && capture->complete)) &&
                             (measured || (stats != nullptr && stats->complete));
@@ -250,9 +250,9 @@ class StatusReader {
   }
 
   // Records a task that ended or was requeued without finishing its work.
-  void add_problem(const SubmittedJob& job, std::int64_t index) {
+  void add_task_problem(const SubmittedJob& job, std::int64_t index) {
     const auto* task = find_in_map(queue_, {job.name, index});
-    if ((task != nullptr && is_running_task(*task)) || is_finished(job.name, index)) return;
+    if ((task != nullptr && is_running_task(*task)) || is_task_finished(job.name, index)) return;
     const auto log = submissions_.log_path(job, index);
     const auto line = read_error_line(log);
     if (line.empty()) return;  // the task never started
@@ -261,7 +261,7 @@ class StatusReader {
   }
 
   // Returns true if the results of a task exist, whether the task or another process made them.
-  bool is_finished(const std::string& job, std::int64_t task) const {
+  bool is_task_finished(const std::string& job, std::int64_t task) const {
     const auto dot = job.rfind('.');
     if (dot == std::string::npos) return status_.finished();  // the job that makes the tables
     const auto label = job.substr(0, dot);
@@ -288,28 +288,28 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
   return translate_exceptions([&] {
     check_slurm_options(slurm);
     if (sweep.state().folder.is_in_store())
-      bad_input(
+      reject(
           "{}: the tasks of a sweep share a local folder, not an address; choose another --out, or "
           "start 'qkscope sweep --shard auto' as tasks of your own",
           sweep.place());
     ClusterPlan plan;
     plan.name = sweep.name();
-    plan.folder = cluster_folder(sweep.folder() + "/cluster");
+    plan.folder = resolve_submission_folder(sweep.folder() + "/cluster");
     plan.shards = slurm.shards;
     JobPlanner jobs(plan, slurm, program);
     for (const auto& run : sweep.state().config.runs)
-      check_started_run(sweep.state(), run, slurm.shards);
+      check_can_resume_run(sweep.state(), run, slurm.shards);
     plan.runs = sweep.plan();
     for (const auto& run : plan.runs)
       if (!run.error.empty())
         throw Error(run.error_kind, fmt::format("run {}: {}", run.label, run.error));
     std::vector<std::size_t> analysed;
     for (const auto& run : plan.runs)
-      if (const auto last = jobs.add_run(run)) analysed.push_back(*last);
-    jobs.add({.name = "tables", .after = analysed},
-             {.what = fmt::format("Tables and figures of the sweep {}.", plan.name),
-              .command = {"--part", "tables"},
-              .retries_failures = false});
+      if (const auto last = jobs.add_run_jobs(run)) analysed.push_back(*last);
+    jobs.add_job({.name = "tables", .after = analysed},
+                 {.what = fmt::format("Tables and figures of the sweep {}.", plan.name),
+                  .command = {"--part", "tables"},
+                  .retries_failures = false});
     return plan;
   });
 }
@@ -321,12 +321,12 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
     const DataRoot root(capture.config().output.data_root);
     ClusterPlan plan;
     plan.name = fs::path(root.path()).filename().string();
-    plan.folder = cluster_folder(root.path() + ".cluster");
+    plan.folder = resolve_submission_folder(root.path() + ".cluster");
     plan.shards = slurm.shards;
     check_path_is_safe_in_script(plan.name);
     for (const auto& shard : root.list_started_shards())
       if (shard.count != slurm.shards)
-        bad_input(
+        reject(
             "{}: its texts were begun in {} shards, not in {}; submit with --shards {}, or "
             "remove it to begin again",
             root.path(), shard.count, slurm.shards, shard.count);
@@ -334,17 +334,18 @@ ClusterPlan plan_jobs(const CapturePlan& capture, const SlurmOptions& slurm,
     const auto dry = dry_run(capture);
     const auto shards = slurm.shards;
     JobPlanner jobs(plan, slurm, program);
-    const auto captured =
-        jobs.add({.name = "capture",
-                  .tasks = shards,
-                  .flop = dry.flop / static_cast<double>(shards),
-                  .bytes = dry.bytes / shards},
-                 {.what = fmt::format("Captures texts into {}.", root.path()), .runs_model = true});
+    const auto captured = jobs.add_job(
+        {.name = "capture",
+         .tasks = shards,
+         .flop = dry.flop / static_cast<double>(shards),
+         .bytes = dry.bytes / shards},
+        {.what = fmt::format("Captures texts into {}.", root.path()), .runs_model = true});
     if (shards > 1)
-      jobs.add({.name = "merge", .after = {captured}},
-               {.what = fmt::format("Captures what tasks left in {}, and merges all.", root.path()),
-                .command = {"--shards", std::to_string(shards)},
-                .runs_model = true});
+      jobs.add_job(
+          {.name = "merge", .after = {captured}},
+          {.what = fmt::format("Captures what tasks left in {}, and merges all.", root.path()),
+           .command = {"--shards", std::to_string(shards)},
+           .runs_model = true});
     return plan;
   });
 }
@@ -359,7 +360,7 @@ const char* to_string(ShardStatus::State state) {
 }
 
 SweepStatus sweep_status(const Sweep& sweep, const std::vector<PlannedRun>& plan) {
-  return translate_exceptions([&] { return StatusReader(sweep, plan).read(); });
+  return translate_exceptions([&] { return SweepStatusReader(sweep, plan).read(); });
 }
 
 }  // namespace qkscope

@@ -25,7 +25,7 @@ struct OverviewMeasure {
 // The overview calls the explained variance of the first component pc0_variance.
 constexpr char kFirstVariance[] = "pc0_variance";
 
-// The measures in the column order of overview.csv.
+// Returns the measures of overview.csv in the order of its columns.
 std::vector<OverviewMeasure> summary_measures() {
   std::vector<OverviewMeasure> all;
   const auto add = [&](const std::string& section, const std::string& field,
@@ -69,8 +69,8 @@ std::int64_t count_heads(const Json& summary, const std::string& layers) {
 }
 
 // `exact` is the summary of the statistics over every token; null if the run has no statistics.
-OverviewRow read_overview_row(const Json& summary, const Json& exact, const RunEntry& run,
-                              const std::string& layers) {
+OverviewRow parse_overview_row(const Json& summary, const Json& exact, const RunEntry& run,
+                               const std::string& layers) {
   OverviewRow row{run.label, run.phase, run.order, layers, count_heads(summary, layers), {}};
   const Json empty = Json::object();
   for (const auto& measure : summary_measures()) {
@@ -88,20 +88,20 @@ OverviewRow read_overview_row(const Json& summary, const Json& exact, const RunE
   return row;
 }
 
-// Returns a row for all layers, then one for each kind of layer with some but not all heads.
+// Returns a row for all layers, then one per layer kind that covers only part of the heads.
 std::vector<OverviewRow> read_overview_rows(const std::string& results, const RunEntry& run) {
   const auto file = results + "/summary.json";
   const auto exact_file = results + "/exact/summary.json";
   const Json summary = load_json(file);
   const Json exact = path_exists(exact_file) ? load_json(exact_file) : Json();
   try {
-    std::vector<OverviewRow> rows = {read_overview_row(summary, exact, run, "all")};
+    std::vector<OverviewRow> rows = {parse_overview_row(summary, exact, run, "all")};
     for (const auto* layers : {"rope", "nope", "unknown", "full", "sliding"})
       if (const auto heads = count_heads(summary, layers); heads > 0 && heads < rows[0].heads)
-        rows.push_back(read_overview_row(summary, exact, run, layers));
+        rows.push_back(parse_overview_row(summary, exact, run, layers));
     return rows;
   } catch (const Json::exception& error) {
-    bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+    reject("{}: not a summary as an analysis writes it: {}", file, error.what());
   }
 }
 
@@ -161,7 +161,7 @@ void add_sampling_error_row(Table& table, const RunEntry& run, const std::string
              sum_exact / n, (sum_sampled - sum_exact) / n, std::sqrt(squares / n), largest});
 }
 
-// Adds the fraction of heads whose sampled and exact class differ, in the column `difference`.
+// Adds the fraction of heads whose sampled and exact classes differ, in the column `difference`.
 void add_class_differences(Table& table, const RunEntry& run,
                            const ValueByHead<std::string>& sampled,
                            const ValueByHead<std::string>& exact) {
@@ -180,12 +180,12 @@ void add_class_differences(Table& table, const RunEntry& run,
 }  // namespace
 
 const std::vector<std::string>& overview_measures() {
-  static const auto names = project(summary_measures(), &OverviewMeasure::name);
+  static const auto names = to_vector(summary_measures(), &OverviewMeasure::name);
   return names;
 }
 
 double OverviewRow::value(const std::string& measure) const {
-  return value_or(values, measure, kNan);
+  return map_value_or(values, measure, kNan);
 }
 
 OverviewRow make_overview_row(const std::string& folder, const std::string& label) {
@@ -212,7 +212,7 @@ std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
   });
 }
 
-Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+Table make_overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   const auto rows = make_overview_rows(folder, runs);
   std::set<std::string> present;  // measures that some run has
   for (const auto& row : rows)
@@ -238,7 +238,7 @@ Table make_sampling_error_table(const SweepFolder& folder, const std::vector<Run
       "exact, real difference, real rms_of_heads, real largest_of_heads");
   for (const auto& run : runs) {
     const auto sampled = folder.results_folder(run.label);
-    const auto exact = folder.exact_results_folder(run.label);
+    const auto exact = folder.statistics_results_folder(run.label);
     if (!path_exists(exact + "/summary.json")) continue;
     // Columns that exist both in the analysis of a capture and in the analysis of statistics.
     const std::pair<const char*, std::vector<const char*>> sampled_columns[] = {

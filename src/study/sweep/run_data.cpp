@@ -34,18 +34,18 @@ double modification_time(const std::string& file) {
          kNano * static_cast<double>(status.st_mtim.tv_nsec);
 }
 
-ShardMap read_shard_states(const std::string& folder, const Json& effective) {
-  ShardMap found;
-  if (parse_store_address(folder)) return found;  // runs in a store have no shards
+ShardProgressMap read_shard_progress(const std::string& folder, const Json& effective) {
+  ShardProgressMap found;
+  if (parse_store_uri(folder)) return found;  // runs in a store have no shards
   const DataRoot root(folder);
   for (const auto& shard : root.list_started_shards()) {
     const auto part = root.part_folder(shard);
     if (!Journal::has_entries(part)) continue;
     const Journal journal(part);
-    if (!identity_has_config(journal.manifest().identity, effective)) continue;
+    if (!identity_matches_config(journal.manifest().identity, effective)) continue;
     found[shard.index] = {.count = shard.count,
-                          .examples = journal.examples(),
-                          .tokens = journal.tokens(),
+                          .examples = journal.example_count(),
+                          .tokens = journal.token_count(),
                           .complete = journal.is_complete(),
                           .began = modification_time(part + "/" + layout::kManifestFile),
                           .written = modification_time(part + "/" + layout::kJournalFile)};
@@ -56,7 +56,7 @@ ShardMap read_shard_states(const std::string& folder, const Json& effective) {
 constexpr char kCompositionRecord[] = "/composition.json";
 
 // Returns the settings and the version that identify the composition tables.
-Json composition_record(const CompositionSection& section) {
+Json composition_settings(const HeadCompositionConfig& section) {
   const auto& options = section.options;
   return {{"heads", section.heads},           {"texts", section.texts},
           {"max_tokens", section.max_tokens}, {"samples", options.samples},
@@ -66,8 +66,8 @@ Json composition_record(const CompositionSection& section) {
 }
 
 // Returns the first texts of the run's dataset as token ids.
-std::vector<std::vector<std::int32_t>> read_composition_texts(const RunPlan& plan,
-                                                              const CompositionSection& section) {
+std::vector<std::vector<std::int32_t>> read_composition_texts(
+    const RunPlan& plan, const HeadCompositionConfig& section) {
   std::vector<std::vector<std::int32_t>> texts;
   ExampleSource source(plan, {});
   for (Example example; std::ssize(texts) < section.texts && source.next(example);) {
@@ -80,21 +80,21 @@ std::vector<std::vector<std::int32_t>> read_composition_texts(const RunPlan& pla
 
 }  // namespace
 
-ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run) {
+ShardProgressMap read_capture_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_capture(run)) return {};
-  return read_shard_states(folder.capture_location(run.label), effective_config(run.capture));
+  return read_shard_progress(folder.capture_location(run.label), effective_config(run.capture));
 }
 
-ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run) {
+ShardProgressMap read_statistics_progress(const SweepFolder& folder, const SweepRun& run) {
   if (folder.has_complete_statistics(run)) return {};
   const auto statistics = folder.statistics_location(run.label);
-  return read_shard_states(statistics,
-                           effective_stats_config(stats_config_of_run(run, statistics)));
+  return read_shard_progress(statistics,
+                             effective_stats_config(stats_config_of_run(run, statistics)));
 }
 
 std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run) {
-  auto shards = capture_shard_progress(folder, run);
-  if (shards.empty()) shards = statistics_shard_progress(folder, run);
+  auto shards = read_capture_progress(folder, run);
+  if (shards.empty()) shards = read_statistics_progress(folder, run);
   return shards.empty() ? 0 : shards.begin()->second.count;
 }
 
@@ -108,11 +108,11 @@ RunDataProducer::RunDataProducer(const SweepConfig& config, const SweepFolder& f
       quiet_(quiet),
       released_(runs_.size()) {}
 
-RunReport::Outcome RunDataProducer::produce_shard(std::size_t i) {
+RunReport::Outcome RunDataProducer::compute_shard(std::size_t i) {
   const auto missing = find_missing_data(*runs_[i]);
-  if (!missing.has_any()) return RunReport::Outcome::already_done;
+  if (!missing.is_any_missing()) return RunReport::Outcome::already_done;
   fetch_inputs(i);
-  return produce_missing_data(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
+  return compute_missing_data(*runs_[i], missing, options_.texts) ? RunReport::Outcome::done
                                                                   : RunReport::Outcome::interrupted;
 }
 
@@ -124,7 +124,7 @@ RunReport::Outcome RunDataProducer::compute_capture_and_statistics(std::size_t i
       // Waits for the lock of a shard: a task whose script was killed may still be shutting down.
       const auto lock_file = DataRoot(folder).parts_folder() + "/" + layout::kLockFile;
       for (bool told = false; path_exists(lock_file) && !is_stop_requested(); told = true) {
-        const FileLock lock(lock_file, FileLock::LockMode::exclusive, FileLock::LockWait::no);
+        const FileLock lock(lock_file, FileLock::LockMode::exclusive, FileLock::Blocking::no);
         if (lock.is_held()) break;
         if (!told) log::info("{}: waiting for a task that is at it", folder);
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -133,16 +133,16 @@ RunReport::Outcome RunDataProducer::compute_capture_and_statistics(std::size_t i
   if (is_stop_requested()) return RunReport::Outcome::interrupted;
   const auto missing = find_missing_data(run);
   folder_.remove_leftover_parts(run);
-  if (missing.has_any()) {
+  if (missing.is_any_missing()) {
     const auto begun = started_shard_count(folder_, run);
     const auto count = begun > 0 ? begun : options_.texts.count;
     if (count == 1) fetch_inputs(i);
-    if (!(count == 1 ? produce_missing_data(run, missing, {})
-                     : produce_missing_data_in_shards(i, missing, count)))
+    if (!(count == 1 ? compute_missing_data(run, missing, {})
+                     : compute_missing_data_in_shards(i, missing, count)))
       return RunReport::Outcome::interrupted;
   }
   if (!config_.composition) release_weights(i);  // composition tables need them again
-  return missing.has_any() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
+  return missing.is_any_missing() ? RunReport::Outcome::done : RunReport::Outcome::already_done;
 }
 
 void RunDataProducer::release_weights(std::size_t i) {
@@ -163,7 +163,7 @@ RunDataProducer::MissingRunData RunDataProducer::find_missing_data(const SweepRu
 }
 
 // Computes the missing data of a shard in shared forward passes. Returns false if stopped.
-bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRunData& missing,
+bool RunDataProducer::compute_missing_data(const SweepRun& run, const MissingRunData& missing,
                                            const Shard& texts) const {
   const auto finished = [](const auto& result) {
     return result.outcome != CaptureResult::Outcome::interrupted;
@@ -191,33 +191,35 @@ bool RunDataProducer::produce_missing_data(const SweepRun& run, const MissingRun
   if (!missing.statistics) return finished(run_capture(plan, options));
   if (plan.run_plan().workers.size() > 1 || plan.run_plan().engine)
     return finished(run_capture(plan, options)) && finished(run_stats(stats_plan(), stats_options));
-  const SharedPassCapture capture{.plan = plan.run_plan(), .options = options};
+  const CaptureRequest capture{.plan = plan.run_plan(), .options = options};
   const auto joint = run_stats(stats_plan().run_plan(), stats_options, &capture);
   return finished(joint.statistics) &&
          finished(joint.capture ? *joint.capture : run_capture(plan, options));
 }
 
-// Completes unfinished shards, then merges all (without a GPU). Returns false if stopped.
-bool RunDataProducer::produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
-                                                     std::int64_t count) {
-  const auto& run = *runs_[i];
-  const auto captured = capture_shard_progress(folder_, run);
-  const auto measured = statistics_shard_progress(folder_, run);
+// Computes unfinished shards, then merges all shards (needs no GPU). Returns false if stopped.
+bool RunDataProducer::compute_missing_data_in_shards(std::size_t run_index,
+                                                     const MissingRunData& missing,
+                                                     std::int64_t shard_count) {
+  const auto& run = *runs_[run_index];
+  const auto captured = read_capture_progress(folder_, run);
+  const auto measured = read_statistics_progress(folder_, run);
   bool fetched = false;
-  for (std::int64_t index = 0; index < count; ++index) {
+  for (std::int64_t index = 0; index < shard_count; ++index) {
     const MissingRunData here{
-        .capture = missing.capture && !value_or(captured, index, {}).complete,
-        .statistics = missing.statistics && !value_or(measured, index, {}).complete};
-    if (!here.has_any()) continue;
-    if (!std::exchange(fetched, true)) fetch_inputs(i);
-    if (!produce_missing_data(run, here, {index, count})) return false;
+        .capture = missing.capture && !map_value_or(captured, index, {}).complete,
+        .statistics = missing.statistics && !map_value_or(measured, index, {}).complete};
+    if (!here.is_any_missing()) continue;
+    if (!std::exchange(fetched, true)) fetch_inputs(run_index);
+    if (!compute_missing_data(run, here, {index, shard_count})) return false;
   }
   if (missing.capture) merge_capture(folder_.capture_location(run.label), quiet_);
   if (missing.statistics) merge_stats_shards(folder_.statistics_location(run.label));
   return true;
 }
 
-// Downloads the inputs of run i, then in the background, without parallel jobs, those of the next.
+// Downloads the inputs (checkpoint, tokenizer, texts) of run i. Without parallel jobs, also starts
+// a background download of the inputs of the next unfinished run with another checkpoint.
 void RunDataProducer::fetch_inputs(std::size_t i) {
   if (ahead_.valid()) ahead_.wait();
   fetch_capture_inputs(runs_[i]->capture, {.quiet = quiet_, .stop = options_.stop});
@@ -228,7 +230,7 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
                !folder_.has_complete_data(*run);
       });
   if (next == runs_.end()) return;
-  // Quiet, because the current run owns the progress line.
+  // Downloads without progress output: the progress line belongs to the current run.
   const FetchOptions options{.quiet = true, .stop = options_.stop};
   ahead_ = run_in_background([capture = (*next)->capture, options] {
     try {
@@ -238,8 +240,8 @@ void RunDataProducer::fetch_inputs(std::size_t i) {
   });
 }
 
-CompositionSection read_composition_section(YamlSection section) {
-  CompositionSection read;
+HeadCompositionConfig read_composition_config(YamlSection section) {
+  HeadCompositionConfig read;
   read.heads = section.required_text("heads");
   read.texts = section.integer("texts", 1).value_or(read.texts);
   read.max_tokens = section.integer("max_tokens", 1).value_or(read.max_tokens);
@@ -253,10 +255,10 @@ CompositionSection read_composition_section(YamlSection section) {
   return read;
 }
 
-bool has_up_to_date_composition_scores(const CompositionSection& section,
-                                       const std::string& results) {
+bool has_current_composition_scores(const HeadCompositionConfig& section,
+                                    const std::string& results) {
   try {
-    return load_json(results + kCompositionRecord) == composition_record(section);
+    return load_json(results + kCompositionRecord) == composition_settings(section);
   } catch (const Error&) {
     return false;
   }
@@ -278,7 +280,7 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
   options.heads = parse_heads(config.composition->heads, model.config());
   options.label = run.label;
   options.on_text = [&](std::int64_t) {
-    if (fetch.stop != nullptr && fetch.stop->load()) bad_input("stopped");
+    if (fetch.stop != nullptr && fetch.stop->load()) reject("stopped");
   };
   const auto found = composition(model, read_composition_texts(plan, *config.composition), options);
   for (const auto& [name, table] : {std::pair("composition", &found.pairs),
@@ -286,7 +288,7 @@ void write_composition_scores(const SweepConfig& config, const SweepRun& run,
     table->write_csv(fmt::format("{}/{}.csv", results, name));
     table->write_parquet(fmt::format("{}/{}.parquet", results, name));
   }
-  write_json_file(results + kCompositionRecord, composition_record(*config.composition));
+  write_json_file(results + kCompositionRecord, composition_settings(*config.composition));
 }
 
 }  // namespace qkscope

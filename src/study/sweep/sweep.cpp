@@ -27,14 +27,14 @@ std::string relative_path_text(const fs::path& path) {
   return below ? relative.string() : path.lexically_normal().string();
 }
 
-// Returns a key built from everything that determines the cost of a run: configuration, config.json
-// and tokenizer, without names. Checkpoints of one training run share the key.
-std::string run_cost_key(Json config, const RunPlan& plan) {
+// Returns a key made from everything that determines the cost of a run: configuration, config.json
+// and tokenizer, without names and revisions. Checkpoints of one training run share the key.
+std::string cost_cache_key(Json config, const RunPlan& plan) {
   for (const char* section : {"model", "tokenizer"})
     for (const char* key : {"name", "revision"}) config[section].erase(key);
   config["output"] = {};
-  return Json{config, fingerprint_small_inputs(plan)}.dump(-1, ' ', false,
-                                                           Json::error_handler_t::replace);
+  return Json{config, fingerprint_config_and_tokenizer(plan)}.dump(-1, ' ', false,
+                                                                   Json::error_handler_t::replace);
 }
 
 class SweepPlanner {
@@ -42,13 +42,13 @@ class SweepPlanner {
   SweepPlanner(const SweepConfig& config, const SweepFolder& folder)
       : config_(config), folder_(folder) {}
 
-  PlannedRun plan(const SweepRun& run) {
+  PlannedRun plan_run(const SweepRun& run) {
     PlannedRun planned{
         .label = run.label, .capture = {}, .statistics = {}, .publish = "", .error = ""};
     try {
       if (run.publish) {
         planned.publish = run.publish->repo + "@" + run.publish->branch;
-        planned.published = folder_.is_published(run);
+        planned.published = folder_.is_capture_published(run);
       }
       planned.captured = folder_.has_complete_capture(run);
       planned.measured = folder_.has_complete_statistics(run);
@@ -78,7 +78,7 @@ class SweepPlanner {
 
  private:
   PlannedRun::Capture capture_cost(const SweepRun& run, const CapturePlan& plan) {
-    const auto key = run_cost_key(effective_config(run.capture), plan.run_plan());
+    const auto key = cost_cache_key(effective_config(run.capture), plan.run_plan());
     if (const auto known = captures_.find(key); known != captures_.end()) return known->second;
     const auto dry = dry_run(plan, {});
     return captures_[key] = {.examples = dry.examples,
@@ -89,11 +89,11 @@ class SweepPlanner {
                              .flop = dry.flop};
   }
 
-  // `beside`: the statistics share the forward passes of the capture.
+  // Estimates the cost of statistics. Excludes forward passes shared with the capture (`beside`).
   PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
     const auto config = stats_config_of_run(run, folder_.statistics_location(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
-    const auto key = run_cost_key(effective_stats_config(config), plan.run_plan().run);
+    const auto key = cost_cache_key(effective_stats_config(config), plan.run_plan().run);
     if (!statistics_.contains(key)) statistics_.emplace(key, dry_run_stats(plan, {}));
     const auto& dry = statistics_.at(key);
     return {
@@ -105,8 +105,8 @@ class SweepPlanner {
 
   const SweepConfig& config_;
   const SweepFolder& folder_;
-  std::map<std::string, PlannedRun::Capture> captures_;  // keyed by run_cost_key()
-  std::map<std::string, StatsDryRun> statistics_;        // keyed by run_cost_key()
+  std::map<std::string, PlannedRun::Capture> captures_;  // keyed by cost_cache_key()
+  std::map<std::string, StatsDryRun> statistics_;        // keyed by cost_cache_key()
 };
 
 // Sets weights_on_disk of each run, given downloads, prefetching and eviction. Sets to_download to
@@ -127,7 +127,7 @@ void plan_disk_space(const std::vector<const SweepRun*>& runs, const SweepOption
     const auto checkpoint = checkpoint_name_and_revision(*runs[i]);
     if (!downloaded.insert(checkpoint).second) planned[i].to_download = 0;
     add(i);
-    // A single job prefetches the next checkpoint; each parallel job keeps one checkpoint.
+    // Count later checkpoints that are on disk while run i runs: prefetched, or of parallel jobs.
     int ahead = std::max(1, options.jobs - 1);
     bool last_use = true;
     for (std::size_t later = i + 1; later < runs.size(); ++later) {
@@ -172,7 +172,7 @@ const std::string& Sweep::folder() const {
 }
 
 const std::string& Sweep::place() const {
-  return state_->folder.location();
+  return state_->folder.path_or_address();
 }
 
 const SlurmOptions& Sweep::slurm() const {
@@ -204,17 +204,17 @@ SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
   constexpr std::string_view kNames[] = {"", "capture", "merge", "analyse", "tables"};
   const auto* found = std::ranges::find(kNames, name);
   if (found != std::end(kNames)) return static_cast<SweepPart>(found - kNames);
-  bad_input("{}: found {}, expected capture, merge, analyse or tables", what, quote_text(name));
+  reject("{}: found {}, expected capture, merge, analyse or tables", what, quote_text(name));
 }
 
 std::vector<const SweepRun*> select_runs(const SweepConfig& config, const SweepOptions& options) {
-  const auto labels = project(config.runs, &SweepRun::label);
+  const auto labels = to_vector(config.runs, &SweepRun::label);
   for (const auto& label : options.only) {
     if (std::ranges::count(labels, label) > 0) continue;
     const auto near = closest_spelling(label, labels);
-    bad_input("--only {}: the sweep {} has no such run; {}", quote_text(label), config.name,
-              near.empty() ? fmt::format("there are {}", fmt::join(labels, ", "))
-                           : fmt::format("did you mean {}?", near));
+    reject("--only {}: the sweep {} has no such run; {}", quote_text(label), config.name,
+           near.empty() ? fmt::format("there are {}", fmt::join(labels, ", "))
+                        : fmt::format("did you mean {}?", near));
   }
   std::vector<const SweepRun*> chosen;
   std::int64_t index = 0;
@@ -241,7 +241,7 @@ SweepSource demo_sweep() {
                 .data_folder = relative_path_text(data)};
       looked.push_back(data.string());
     }
-    bad_input(
+    reject(
         "the demo's checkpoints and texts are not there; looked in {}. Set QKSCOPE_DATA to the "
         "folder share/qkscope of an installation",
         fmt::join(looked, " and "));
@@ -250,10 +250,10 @@ SweepSource demo_sweep() {
 
 std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
   return translate_exceptions([&] {
-    state_->folder.download_updates(state_->config);
+    state_->folder.download_sweep_and_runs(state_->config);
     const auto runs = select_runs(state_->config, options);
     SweepPlanner planner(state_->config, state_->folder);
-    auto planned = project(runs, [&](const SweepRun* run) { return planner.plan(*run); });
+    auto planned = to_vector(runs, [&](const SweepRun* run) { return planner.plan_run(*run); });
     plan_disk_space(runs, options, planned);
     return planned;
   });

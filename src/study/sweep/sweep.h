@@ -1,5 +1,5 @@
-// Internal interface of a sweep: its file, which lists checkpoints or selects branches of a
-// repository, its folder, combined tables, capture and statistics of its runs.
+// Internal interface of a sweep: configuration file, selection of checkpoints among the branches of
+// a repository, results folder, combined tables, and the captures and statistics of runs.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ bool less_in_natural_order(const std::string& a, const std::string& b);
 std::string abbreviate_step(std::int64_t step);
 
 // One item of the section `checkpoints` of a sweep file.
-struct CheckpointRule {
+struct CheckpointFilter {
   std::string repository;          // "org/name"
   std::vector<std::string> names;  // branch names given by patterns; empty: the Hub lists them
   BranchChoice choice;
@@ -52,14 +52,14 @@ struct CheckpointRule {
 
 // Reads one item of the section `checkpoints`. If above 0, `every` (every n-th checkpoint) and
 // `log` (at most n per phase) replace the values of the file.
-CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, std::int64_t log);
+CheckpointFilter read_checkpoint_filter(YamlSection& section, std::int64_t every, std::int64_t log);
 
 using BranchLister = std::function<std::vector<std::string>(const std::string& sweep,
                                                             const std::string& repository)>;
 
-// Returns the selected branches; their labels include the prefix of the rule. Throws a bad-input
+// Returns the selected branches; their labels include the prefix of the filter. Throws a bad-input
 // error that starts with `where` if no branch matches or an override's phase is unknown.
-std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule,
+std::vector<CheckpointBranch> select_branches(const CheckpointFilter& filter,
                                               const std::vector<std::string>& names,
                                               const std::string& where);
 
@@ -72,7 +72,8 @@ struct SweepRun {
   CaptureConfig capture;                         // SweepFolder sets output.data_root
   bool captures = true;                          // false: the run only has statistics
   std::optional<StatisticsSettings> statistics;  // statistics over every token of the same texts
-  // Path or REPO@BRANCH of an existing capture, and metadata that it lacks. "": this run captures.
+  // Path or REPO@BRANCH of an existing capture ("": the run makes its own), and metadata that the
+  // existing capture lacks.
   std::string data;
   std::string model;
   std::optional<HeadCounts> head_counts;
@@ -84,8 +85,8 @@ std::pair<std::string, std::string> checkpoint_name_and_revision(const SweepRun&
 // Returns the configuration of the run's statistics, with `data_root` as output folder.
 StatsConfig stats_config_of_run(const SweepRun& run, const std::string& data_root);
 
-// The section `composition`: contributions of components to heads, on the first texts of a run.
-struct CompositionSection {
+// Section `composition` of a sweep file: heads, texts and options for composition() of each run.
+struct HeadCompositionConfig {
   std::string heads;           // as in `qkscope attribute --head`
   CompositionOptions options;  // without heads and label
   std::int64_t texts = 100;
@@ -96,7 +97,7 @@ struct SweepConfig {
   std::string name;
   std::vector<SweepRun> runs;  // sorted by order
   AnalyzeOptions analysis;     // common options; data_root and label are set per run
-  std::optional<CompositionSection> composition = {};
+  std::optional<HeadCompositionConfig> composition = {};
   ComputeOptions compute;  // dtype is also stored in the configuration of each run
   SlurmOptions slurm = {};
   // Branch names by repository, for repositories whose branches are listed by the Hub.
@@ -107,9 +108,9 @@ struct SweepConfig {
 // describe a capture (they are keys of the entries of `runs`) and options for statistics.
 AnalyzeOptions read_analysis_options(YamlSection section);
 
-CompositionSection read_composition_section(YamlSection section);
+HeadCompositionConfig read_composition_config(YamlSection section);
 
-// Reads the section `compute` (options of `qkscope capture`). The command line takes precedence.
+// Reads the `compute` section (options of `qkscope capture`). The command line takes precedence.
 ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& command_line);
 
 std::vector<std::string> list_hub_branches(const std::string& sweep, const std::string& repository);
@@ -142,22 +143,22 @@ SweepConfig read_sweep_config(const SweepSource& source,
 // manifest that was last downloaded or uploaded.
 class SweepFolder {
  public:
-  explicit SweepFolder(const std::string& path) : path_(path), location_(path) {}
+  explicit SweepFolder(const std::string& path) : path_(path), path_or_address_(path) {}
   // Opens the folder of a sweep; `results` is a path or an address of an object store.
   static SweepFolder open(const std::string& results, const std::string& name);
 
-  const std::string& path() const { return path_; }          // local folder
-  const std::string& location() const { return location_; }  // path or address of the sweep
+  const std::string& path() const { return path_; }                        // local folder
+  const std::string& path_or_address() const { return path_or_address_; }  // of the sweep
   bool is_in_store() const { return store_ != nullptr; }
-  // Paths, or addresses for a sweep in an object store.
+  // Return the path of a folder, or its address if the sweep is in an object store.
   std::string capture_location(const std::string& label) const {
-    return location() + "/captures/" + label;
+    return path_or_address() + "/captures/" + label;
   }
   std::string statistics_location(const std::string& label) const {
-    return location() + "/statistics/" + label;
+    return path_or_address() + "/statistics/" + label;
   }
   std::string results_folder(const std::string& label) const { return path_ + "/runs/" + label; }
-  std::string exact_results_folder(const std::string& label) const {
+  std::string statistics_results_folder(const std::string& label) const {
     return results_folder(label) + "/exact";
   }
   std::string runs_file() const { return path_ + "/runs.json"; }
@@ -166,42 +167,40 @@ class SweepFolder {
   // Tries to lock a run. The returned lock is not held if another process has locked the run.
   FileLock lock_run(const std::string& label) const {
     return {path_ + "/.locks/" + label + ".run", FileLock::LockMode::exclusive,
-            FileLock::LockWait::no};
+            FileLock::Blocking::no};
   }
   // Locks the files of the whole sweep; blocks until the lock is free.
   FileLock lock_tables() const {
-    return {path_ + "/.locks/tables", FileLock::LockMode::exclusive, FileLock::LockWait::yes};
+    return {path_ + "/.locks/tables", FileLock::LockMode::exclusive, FileLock::Blocking::yes};
   }
 
-  // Downloads and uploads do nothing for a local sweep. Those of a run require the run's lock.
+  // Downloads and uploads do nothing for a local sweep. Transfers of a run require the run's lock.
 
-  // Downloads tables and results of other machines, except runs locked by another local process.
-  void download_updates(const SweepConfig& config) const;
-  // Same as download_updates(), for a caller that holds the lock of the tables.
-  void download_updates_under_lock(const SweepConfig& config) const;
+  // Downloads files that other machines uploaded, except for runs locked by another local process.
+  void download_sweep_and_runs(const SweepConfig& config) const;
+  void download_sweep_and_runs_locked(const SweepConfig& config) const;  // under lock_tables()
   // Downloads the files of the whole sweep if another machine has uploaded newer ones.
   void download_sweep_files() const;
   // Downloads the results of a run if the store has newer ones, and returns true in that case.
   bool download_run(const std::string& label) const;
-  // Uploads new results of a run. If two machines upload at once, the loser downloads the winner's.
+  // Uploads new results of a run. If another machine uploads first, downloads its results.
   void upload_run(const std::string& label, bool quiet) const;
   // Deletes the local copies of capture and statistics that an analysis downloaded.
   void delete_downloads(const std::string& label) const;
   // Uploads the files of the whole sweep; the caller holds the lock of the tables. Returns false if
   // another machine has uploaded files since the last download: the tables must be rebuilt.
   bool upload_sweep_files(const SweepConfig& config, bool quiet) const;
-  // Records that the local results differ from the store.
+  // Records that the local results differ from those in the store.
   void mark_run_changed(const std::string& label) const;
 
   AnalyzeOptions analysis_options_of_run(const SweepConfig& config, const SweepRun& run) const;
-  // Options for analysing the statistics of a run that also has a capture; nullopt for other runs.
-  std::optional<AnalyzeOptions> every_token_analysis_options(const SweepConfig& config,
-                                                             const SweepRun& run) const;
+  // Returns options to analyse the statistics of a run that also has a capture, nullopt otherwise.
+  std::optional<AnalyzeOptions> statistics_analysis_options(const SweepConfig& config,
+                                                            const SweepRun& run) const;
   // Returns true if the capture is complete or not needed. Throws for a damaged state file.
   bool has_complete_capture(const SweepRun& run) const;
   // Returns true if the statistics of this configuration are complete or not requested.
   bool has_complete_statistics(const SweepRun& run) const;
-  // Returns true if capture and statistics of the run are complete or not needed.
   bool has_complete_data(const SweepRun& run) const {
     return has_complete_capture(run) && has_complete_statistics(run);
   }
@@ -212,52 +211,52 @@ class SweepFolder {
   // Returns true if all analyses of the run used these options, this version and this capture.
   bool has_current_analysis(const SweepConfig& config, const SweepRun& run) const;
   // Returns true if the run is captured, analysed and uploaded, and not damaged.
-  bool is_finished(const SweepConfig& config, const SweepRun& run) const;
+  bool is_run_finished(const SweepConfig& config, const SweepRun& run) const;
 
   // Returns true if the current capture was published to the run's target.
-  bool is_published(const SweepRun& run) const;
-  void record_published(const SweepRun& run, const std::string& address) const;
+  bool is_capture_published(const SweepRun& run) const;
+  void record_publication(const SweepRun& run, const std::string& address) const;
 
   // Returns the branches of a repository at the start of the sweep, or nullopt if not recorded.
   std::optional<std::vector<std::string>> recorded_branches(const std::string& repository) const;
-  // Records branches of repositories not recorded yet. Returns true if there was such a repository.
+  // Records the branches of each repository without a record. Returns true if it wrote any record.
   bool record_branches(const SweepConfig& config) const;
 
-  void write_failure(const std::string& label, const Error& error) const;
-  void delete_failure(const std::string& label) const;
-  std::optional<std::string> read_failure(const std::string& label) const;
+  void write_failure_file(const std::string& label, const Error& error) const;
+  void delete_failure_file(const std::string& label) const;
+  std::optional<std::string> read_failure_file(const std::string& label) const;
 
-  // Returns the state of each run from the disk.
+  // Returns the state of each run, determined from the files on disk.
   std::vector<RunEntry> read_run_entries(const SweepConfig& config) const;
   void write_runs_file(const SweepConfig& config) const;
 
  private:
   // Shared by copies of the object.
-  struct StoreState {
-    StoreAddress address;
+  struct StoredSweepState {
+    StoreUri address;
     std::mutex mutex = {};
     std::map<std::string, std::string> versions = {};  // label -> hash of the newest manifest
     std::set<std::string> finished = {};               // labels; saves requests to the store
   };
 
-  void download_sweep_files_under_lock() const;
-  bool is_run_in_store(const std::string& label) const;  // the store has the local results
-  // Returns the version that was recorded before; "" if there was none.
+  void download_sweep_files_locked() const;
+  bool is_run_uploaded(const std::string& label) const;
+  // Records the manifest hash of a run's stored results. Returns the previous one, or "" if none.
   std::string record_run_version(const std::string& label, const std::string& hash) const;
-  StoreAddress run_address(const std::string& label) const {
+  StoreUri run_uri(const std::string& label) const {
     return store_->address.child("runs/" + label);
   }
   std::string branches_file(const std::string& repository) const;
   std::string failure_file(const std::string& label) const {
     return results_folder(label) + "/failure.json";
   }
-  std::string published_file(const std::string& label) const {
+  std::string publication_file(const std::string& label) const {
     return path_ + "/published/" + label + ".json";
   }
 
   std::string path_;
-  std::string location_;
-  std::shared_ptr<StoreState> store_;  // null for a local sweep
+  std::string path_or_address_;
+  std::shared_ptr<StoredSweepState> store_;  // null for a local sweep
 };
 
 // Content of runs.json.
@@ -285,23 +284,24 @@ void write_combined_tables(const SweepFolder& folder, const SweepConfig& config,
 std::vector<OverviewRow> make_overview_rows(const SweepFolder& folder,
                                             const std::vector<RunEntry>& runs);
 
-// Returns the overview of one results folder, all layers.
+// Returns the overview row of one results folder, over all layers.
 OverviewRow make_overview_row(const std::string& folder, const std::string& label);
 
 // Returns the content of overview.csv. Columns from statistics exist only if some run has them.
-Table overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
+Table make_overview_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
-// Returns the content of sampling.csv: the error from sampling rows, by run and quantity, of the
-// runs that have both a capture and statistics over every token.
+// Returns the content of sampling.csv: the error from sampling rows, by run and quantity. Includes
+// only runs with both a capture and statistics over every token.
 Table make_sampling_error_table(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 // Fetches the checkpoint and the texts of a run and writes composition.* and
 // composition_components.* into its results folder. Throws a bad-input error if stopped.
 void write_composition_scores(const SweepConfig& config, const SweepRun& run,
                               const std::string& results, const FetchOptions& fetch);
-// Returns true if the results folder has these tables with these settings and this version.
-bool has_up_to_date_composition_scores(const CompositionSection& section,
-                                       const std::string& results);
+// Returns true if the results folder has composition tables made with these settings by this
+// version of qkscope.
+bool has_current_composition_scores(const HeadCompositionConfig& section,
+                                    const std::string& results);
 
 // Progress of a shard (a subset of a run's texts) that has journal entries.
 struct ShardProgress {
@@ -313,11 +313,11 @@ struct ShardProgress {
   double written = 0;  // time of the last journal entry in seconds since 1970
 };
 
-using ShardMap = std::map<std::int64_t, ShardProgress>;  // by index
+using ShardProgressMap = std::map<std::int64_t, ShardProgress>;  // by index
 
 // Return the unmerged shards of the run's capture or statistics that have the run's configuration.
-ShardMap capture_shard_progress(const SweepFolder& folder, const SweepRun& run);
-ShardMap statistics_shard_progress(const SweepFolder& folder, const SweepRun& run);
+ShardProgressMap read_capture_progress(const SweepFolder& folder, const SweepRun& run);
+ShardProgressMap read_statistics_progress(const SweepFolder& folder, const SweepRun& run);
 
 // Returns the number of shards with which the run was started; 0 if no unmerged shard exists.
 std::int64_t started_shard_count(const SweepFolder& folder, const SweepRun& run);
@@ -330,12 +330,12 @@ class RunDataProducer {
                   std::vector<const SweepRun*> runs, bool quiet);
 
   // Computes one shard (options.texts) of the missing capture and statistics of run i.
-  RunReport::Outcome produce_shard(std::size_t i);
+  RunReport::Outcome compute_shard(std::size_t i);
   // Computes the missing capture and statistics of run i, and merges shards written by cluster
   // tasks. With SweepPart::merge, first waits until no task is writing shards of the run.
   RunReport::Outcome compute_capture_and_statistics(std::size_t i);
-  // Marks run i as finished with its weights. With options.evict, the weights of a checkpoint are
-  // deleted from the Hub cache when all runs of the checkpoint are released. Thread-safe.
+  // Records that run i no longer needs its weights. With options.evict, the weights of a checkpoint
+  // are deleted from the Hub cache once all runs of the checkpoint are released. Thread-safe.
   void release_weights(std::size_t i);
 
  private:
@@ -343,14 +343,14 @@ class RunDataProducer {
     bool capture = false;
     bool statistics = false;
 
-    bool has_any() const { return capture || statistics; }
+    bool is_any_missing() const { return capture || statistics; }
   };
 
   MissingRunData find_missing_data(const SweepRun& run) const;
-  bool produce_missing_data(const SweepRun& run, const MissingRunData& missing,
+  bool compute_missing_data(const SweepRun& run, const MissingRunData& missing,
                             const Shard& texts) const;
-  bool produce_missing_data_in_shards(std::size_t i, const MissingRunData& missing,
-                                      std::int64_t count);
+  bool compute_missing_data_in_shards(std::size_t run_index, const MissingRunData& missing,
+                                      std::int64_t shard_count);
   void fetch_inputs(std::size_t i);
   bool is_stop_requested() const { return options_.stop != nullptr && options_.stop->load(); }
 

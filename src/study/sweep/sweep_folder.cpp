@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <fmt/format.h>
+
 #include "analysis/results/results_folder.h"
 #include "base/core/numbers.h"
 #include "base/core/thread_pool.h"
@@ -26,22 +28,22 @@ Json publication_record(const SweepRun& run, const std::string& data_root) {
   return {{"endpoint", hub_settings().endpoint.to_string()},
           {"repo", run.publish->repo},
           {"branch", run.publish->branch},
-          {"capture_hash", hash_capture(data_root)}};
+          {"capture_hash", fingerprint_capture(data_root)}};
 }
 
 // Returns null for a missing or damaged file: the step that writes the file then runs again.
 Json load_json_or_null(const std::string& path) {
   if (!path_exists(path)) return {};
-  return fallback_on_bad_input([&] { return load_json(path); }, Json());
+  return value_or_on_bad_input([&] { return load_json(path); }, Json());
 }
 
 // Returns true if a folder or address holds a finished run with this effective configuration.
 bool has_finished_run(const std::string& place, const RunKind& kind, const Json& effective) {
-  const auto address = parse_store_address(place);
+  const auto address = parse_store_uri(place);
   if (!address) return DataRoot(place, kind).is_finished_with_config(effective);
   const StoredFolder stored(*address);
-  if (!stored.is_published() || stored.manifest().find(kind.state_file) == nullptr) return false;
-  stored.fetch({kind.state_file}, true);
+  if (!stored.is_published() || !stored.manifest().find_file(kind.state_file)) return false;
+  stored.fetch_files({kind.state_file}, true);
   return DataRoot(stored.local_folder(), kind).is_finished_with_config(effective);
 }
 
@@ -49,7 +51,7 @@ bool has_finished_run(const std::string& place, const RunKind& kind, const Json&
 bool has_current_results(const AnalyzeOptions& options, const std::string& results) {
   const Json summary = load_json_or_null(results + "/summary.json");
   const Json wanted = {{"model", options.label},
-                       {"capture_hash", hash_capture(options.data_root)},
+                       {"capture_hash", fingerprint_capture(options.data_root)},
                        {"options", analyze_options_to_json(options)},
                        {"versions", {{"qkscope", version_string()}}}};
   try {
@@ -76,11 +78,11 @@ std::string read_stored_hash(const std::string& folder) {
 
 void download_files_into(const StoredFolder& stored, const std::vector<std::string>& names,
                          const std::string& folder) {
-  stored.fetch(names, true);
+  stored.fetch_files(names, true);
   for (const auto& name : names) {
-    const auto to = folder + "/" + name;
+    const auto to = fmt::format("{}/{}", folder, name);
     make_folders(parent_folder(to));
-    fs::copy_file(stored.local_folder() + "/" + name, to, fs::copy_options::overwrite_existing);
+    fs::copy_file(fs::path(stored.local_folder()) / name, to, fs::copy_options::overwrite_existing);
   }
   write_file(folder + kStoredHash, stored.manifest_hash());
 }
@@ -97,12 +99,12 @@ std::string to_string(RunState state) {
 }
 
 SweepFolder SweepFolder::open(const std::string& results, const std::string& name) {
-  const auto address = parse_store_address(results);
+  const auto address = parse_store_uri(results);
   if (!address) return SweepFolder(results + "/" + name);
   const auto own = address->child(name);
-  SweepFolder folder(scratch_folder_of_sweep(own));
-  folder.location_ = own.to_string();
-  folder.store_.reset(new StoreState{own});
+  SweepFolder folder(scratch_folder_for_sweep(own));
+  folder.path_or_address_ = own.to_string();
+  folder.store_.reset(new StoredSweepState{own});
   return folder;
 }
 
@@ -130,8 +132,8 @@ AnalyzeOptions SweepFolder::analysis_options_of_run(const SweepConfig& config,
   return options;
 }
 
-std::optional<AnalyzeOptions> SweepFolder::every_token_analysis_options(const SweepConfig& config,
-                                                                        const SweepRun& run) const {
+std::optional<AnalyzeOptions> SweepFolder::statistics_analysis_options(const SweepConfig& config,
+                                                                       const SweepRun& run) const {
   if (!run.captures || !run.statistics) return {};
   auto options = analysis_options_of_run(config, run);
   options.data_root = statistics_location(run.label);
@@ -152,7 +154,7 @@ bool SweepFolder::has_complete_statistics(const SweepRun& run) const {
 }
 
 bool SweepFolder::has_any_statistics(const std::string& label) const {
-  const auto address = parse_store_address(statistics_location(label));
+  const auto address = parse_store_uri(statistics_location(label));
   return address ? StoredFolder(*address).is_published()
                  : DataRoot(statistics_location(label), kStatisticsRun).is_finished();
 }
@@ -166,17 +168,17 @@ void SweepFolder::remove_leftover_parts(const SweepRun& run) const {
 }
 
 bool SweepFolder::has_current_analysis(const SweepConfig& config, const SweepRun& run) const {
-  const auto exact = every_token_analysis_options(config, run);
+  const auto exact = statistics_analysis_options(config, run);
   return has_current_results(analysis_options_of_run(config, run), results_folder(run.label)) &&
-         (!exact || has_current_results(*exact, exact_results_folder(run.label))) &&
+         (!exact || has_current_results(*exact, statistics_results_folder(run.label))) &&
          (!config.composition ||
-          has_up_to_date_composition_scores(*config.composition, results_folder(run.label)));
+          has_current_composition_scores(*config.composition, results_folder(run.label)));
 }
 
-bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) const {
+bool SweepFolder::is_run_finished(const SweepConfig& config, const SweepRun& run) const {
   if (!path_exists(results_folder(run.label) + "/summary.json")) return false;
   if (store_) {
-    if (!is_run_in_store(run.label)) return false;
+    if (!is_run_uploaded(run.label)) return false;
     const std::lock_guard lock(store_->mutex);
     if (store_->finished.contains(run.label)) return true;
   }
@@ -187,21 +189,21 @@ bool SweepFolder::is_finished(const SweepConfig& config, const SweepRun& run) co
     store_->finished.insert(run.label);
     return true;
   };
-  return fallback_on_bad_input(check, false);
+  return value_or_on_bad_input(check, false);
 }
 
-bool SweepFolder::is_published(const SweepRun& run) const {
-  Json kept = load_json_or_null(published_file(run.label));
+bool SweepFolder::is_capture_published(const SweepRun& run) const {
+  Json kept = load_json_or_null(publication_file(run.label));
   if (!kept.is_object()) return false;
   kept.erase("address");
   return kept == publication_record(run, capture_location(run.label));
 }
 
-void SweepFolder::record_published(const SweepRun& run, const std::string& address) const {
+void SweepFolder::record_publication(const SweepRun& run, const std::string& address) const {
   make_folders(path_ + "/published");
   Json kept = publication_record(run, capture_location(run.label));
   kept["address"] = address;
-  write_json_file(published_file(run.label), kept);
+  write_json_file(publication_file(run.label), kept);
 }
 
 std::string SweepFolder::branches_file(const std::string& repository) const {
@@ -229,17 +231,17 @@ bool SweepFolder::record_branches(const SweepConfig& config) const {
   return anew;
 }
 
-void SweepFolder::write_failure(const std::string& label, const Error& error) const {
+void SweepFolder::write_failure_file(const std::string& label, const Error& error) const {
   make_folders(results_folder(label));
   mark_run_changed(label);
   write_json_file(failure_file(label), {{"error", error.what()}});
 }
 
-void SweepFolder::delete_failure(const std::string& label) const {
+void SweepFolder::delete_failure_file(const std::string& label) const {
   if (std::filesystem::remove(failure_file(label))) mark_run_changed(label);
 }
 
-std::optional<std::string> SweepFolder::read_failure(const std::string& label) const {
+std::optional<std::string> SweepFolder::read_failure_file(const std::string& label) const {
   const Json failed = load_json_or_null(failure_file(label));
   if (!failed.is_object()) return {};
   return failed.value("error", "");
@@ -249,10 +251,10 @@ std::vector<RunEntry> SweepFolder::read_run_entries(const SweepConfig& config) c
   std::vector<RunEntry> all;
   for (const auto& run : config.runs) {
     RunEntry entry{.label = run.label, .phase = run.phase, .order = run.order, .error = ""};
-    if (const auto failed = read_failure(run.label)) {
+    if (const auto failed = read_failure_file(run.label)) {
       entry.state = RunState::failed;
       entry.error = *failed;
-    } else if (is_finished(config, run)) {
+    } else if (is_run_finished(config, run)) {
       entry.state = RunState::done;
     }
     all.push_back(std::move(entry));
@@ -271,7 +273,7 @@ void SweepFolder::write_runs_file(const SweepConfig& config) const {
                 {"order", entry.order},
                 {"state", to_string(entry.state)},
                 {"results", "runs/" + entry.label},
-                {"capture", !source.data.empty() ? short_name(source.data)
+                {"capture", !source.data.empty() ? id_or_base_name(source.data)
                             : source.captures    ? "captures/" + entry.label
                                                  : "statistics/" + entry.label}};
     if (source.data.empty()) {
@@ -279,13 +281,13 @@ void SweepFolder::write_runs_file(const SweepConfig& config) const {
       for (const auto* section : {"dataset", "model", "tokenizer"}) {
         auto& name = settings[section][section == std::string_view("dataset") ? "path" : "name"];
         if (const auto path = name.get<std::string>(); fs::path(path).is_absolute())
-          name = short_name(path);
+          name = id_or_base_name(path);
       }
     }
     if (source.statistics) run["statistics"] = "statistics/" + entry.label;
     if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;
-    if (const auto& target = source.publish; target && is_published(source))
+    if (const auto& target = source.publish; target && is_capture_published(source))
       run["published"] = target->repo + "@" + target->branch;
     runs.push_back(std::move(run));
   }
@@ -295,11 +297,11 @@ void SweepFolder::write_runs_file(const SweepConfig& config) const {
 SweepIndex read_sweep_index(const SweepFolder& folder) {
   const auto file = folder.runs_file();
   if (!path_exists(file))
-    bad_input("{}: there is no runs.json; expected the folder of a sweep (RESULTS/NAME)",
-              folder.path());
+    reject("{}: there is no runs.json; expected the folder of a sweep (RESULTS/NAME)",
+           folder.path());
   const Json json = load_json(file);
   if (!json.is_object() || !json.value("runs", Json()).is_array())
-    bad_input("{}: expected an object with a list of runs", file);
+    reject("{}: expected an object with a list of runs", file);
   SweepIndex index;
   index.name = json.value("name", "");
   try {
@@ -313,7 +315,7 @@ SweepIndex read_sweep_index(const SweepFolder& folder) {
       entry.error = run.value("error", "");
     }
   } catch (const Json::exception& error) {
-    bad_input("{}: not a list of runs as a sweep writes it: {}", file, error.what());
+    reject("{}: not a list of runs as a sweep writes it: {}", file, error.what());
   }
   return index;
 }
@@ -321,43 +323,43 @@ SweepIndex read_sweep_index(const SweepFolder& folder) {
 void SweepFolder::delete_downloads(const std::string& label) const {
   if (!store_) return;
   for (const char* what : {"captures/", "statistics/"})
-    fs::remove_all(scratch_folder_of_downloads(store_->address.child(what + label)));
+    fs::remove_all(scratch_folder_for_downloads(store_->address.child(what + label)));
 }
 
 void SweepFolder::download_sweep_files() const {
   if (!store_) return;
   create_folders();
   const auto lock = lock_tables();
-  download_sweep_files_under_lock();
+  download_sweep_files_locked();
 }
 
-void SweepFolder::download_updates(const SweepConfig& config) const {
+void SweepFolder::download_sweep_and_runs(const SweepConfig& config) const {
   if (!store_) return;
   create_folders();
   const auto lock = lock_tables();
-  download_updates_under_lock(config);
+  download_sweep_and_runs_locked(config);
 }
 
-void SweepFolder::download_updates_under_lock(const SweepConfig& config) const {
+void SweepFolder::download_sweep_and_runs_locked(const SweepConfig& config) const {
   if (!store_) return;
-  download_sweep_files_under_lock();
+  download_sweep_files_locked();
   parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
     const auto& label = config.runs[as_index(i)].label;
     if (const auto lock = lock_run(label); lock.is_held()) download_run(label);
   });
 }
 
-void SweepFolder::download_sweep_files_under_lock() const {
+void SweepFolder::download_sweep_files_locked() const {
   const StoredFolder stored(store_->address);
   if (!stored.is_published()) {
     fs::remove(path_ + kStoredHash);
     return;
   }
   if (stored.manifest().kind != kSweepKind)
-    bad_input("{}: what is there is of the kind '{}', not a sweep; choose another --out",
-              store_->address.to_string(), stored.manifest().kind);
+    reject("{}: what is there is of the kind '{}', not a sweep; choose another --out",
+           store_->address.to_string(), stored.manifest().kind);
   if (stored.manifest_hash() == read_stored_hash(path_)) return;
-  auto names = stored.names();
+  auto names = stored.file_names();
   std::erase_if(names, is_run_file);
   download_files_into(stored, names, path_);
 }
@@ -365,22 +367,22 @@ void SweepFolder::download_sweep_files_under_lock() const {
 bool SweepFolder::download_run(const std::string& label) const {
   if (!store_) return false;
   const auto folder = results_folder(label);
-  const StoredFolder stored(run_address(label));
+  const StoredFolder stored(run_uri(label));
   const auto recorded = record_run_version(label, stored.manifest_hash());
-  const auto last = is_run_in_store(label) ? read_stored_hash(folder) : recorded;
+  const auto last = is_run_uploaded(label) ? read_stored_hash(folder) : recorded;
   if (!stored.is_published()) fs::remove(folder + kStoredHash);
   if (!stored.is_published() || stored.manifest_hash() == last) return false;
   fs::remove_all(folder);
-  download_files_into(stored, stored.names(), folder);
+  download_files_into(stored, stored.file_names(), folder);
   return true;
 }
 
 void SweepFolder::upload_run(const std::string& label, bool quiet) const {
-  if (!store_ || is_run_in_store(label)) return;
+  if (!store_ || is_run_uploaded(label)) return;
   const auto folder = results_folder(label);
-  StoredFolder stored(run_address(label));
+  StoredFolder stored(run_uri(label));
   if (!stored.try_publish(
-          {.folder = folder, .kind = kResultsKind, .run = make_unique_name(), .quiet = quiet})) {
+          {.folder = folder, .kind = kResultsKind, .run = make_timestamped_id(), .quiet = quiet})) {
     download_run(label);
     return;
   }
@@ -388,7 +390,7 @@ void SweepFolder::upload_run(const std::string& label, bool quiet) const {
   record_run_version(label, stored.manifest_hash());
 }
 
-bool SweepFolder::is_run_in_store(const std::string& label) const {
+bool SweepFolder::is_run_uploaded(const std::string& label) const {
   return path_exists(results_folder(label) + kStoredHash);
 }
 
@@ -402,7 +404,7 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
   if (stored.manifest_hash() != read_stored_hash(path_)) return false;
   FolderUpload upload{.folder = path_,
                       .kind = kSweepKind,
-                      .run = make_unique_name(),
+                      .run = make_timestamped_id(),
                       .quiet = quiet,
                       .without = "runs",
                       .in_store = {}};
@@ -415,8 +417,8 @@ bool SweepFolder::upload_sweep_files(const SweepConfig& config, bool quiet) cons
   }
   for (const SweepRun& of_sweep : config.runs) {
     const auto& label = of_sweep.label;
-    if (!is_run_in_store(label)) continue;
-    const StoredFolder run(run_address(label));
+    if (!is_run_uploaded(label)) continue;
+    const StoredFolder run(run_uri(label));
     if (run.manifest_hash() != read_stored_hash(results_folder(label))) return false;
     const auto prefix = kRuns + label + "/";
     for (const auto& file : run.manifest().files)

@@ -36,40 +36,40 @@ class SweepRunner {
                    .unit = "runs",
                    .total = std::ssize(runs_),
                    .quiet = options.quiet || !counting_}),
-        publishes_(wants_to_publish()),
+        publishes_(should_publish()),
         reports_(runs_.size()) {}
 
   std::vector<RunReport> run() {
     if (folder_.is_in_store() && options_.part != SweepPart::all)
-      bad_input(
+      reject(
           "--part: the tasks of a cluster share a local folder; {} is an address: leave it out, "
           "and deal whole runs with --shard i/n",
-          folder_.location());
+          folder_.path_or_address());
     folder_.create_folders();
     {
       const auto lock = folder_.lock_tables();
-      folder_.download_updates_under_lock(config_);
-      // Records the list of branches for other machines.
+      folder_.download_sweep_and_runs_locked(config_);
+      // Uploads newly recorded branches, so that other machines select the same checkpoints.
       if (folder_.record_branches(config_)) folder_.upload_sweep_files(config_, true);
     }
-    if (options_.part != SweepPart::tables) run_all();
+    if (options_.part != SweepPart::tables) process_all_runs();
     for (std::size_t i = 0; i < runs_.size() && options_.part == SweepPart::tables; ++i) {
       const auto& run = *runs_[i];  // other tasks have processed the run
       auto& report = reports_[i];
       report.label = run.label;
-      const auto failed = folder_.read_failure(run.label);
+      const auto failed = folder_.read_failure_file(run.label);
       report.error = failed.value_or("");
-      report.outcome = failed                              ? Outcome::failed
-                       : folder_.is_finished(config_, run) ? Outcome::already_done
-                                                           : Outcome::unfinished;
+      report.outcome = failed                                  ? Outcome::failed
+                       : folder_.is_run_finished(config_, run) ? Outcome::already_done
+                                                               : Outcome::unfinished;
     }
-    if (makes_tables()) write_combined_tables(folder_, config_, quiet_);
+    if (writes_tables()) write_combined_tables(folder_, config_, quiet_);
     return std::move(reports_);
   }
 
  private:
-  void run_all() {
-    write_index();
+  void process_all_runs() {
+    write_sweep_index();
     const auto workers =
         std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
     {
@@ -88,7 +88,7 @@ class SweepRunner {
   // Worker thread. An exception in a run marks the run as failed; other exceptions end the sweep.
   void run_worker() {
     try {
-      for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
+      for (std::size_t i = next_++; i < runs_.size(); i = next_++) process_and_report_run(i);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       broken_ = std::current_exception();
@@ -96,7 +96,7 @@ class SweepRunner {
     }
   }
 
-  void run_and_report(std::size_t i) {
+  void process_and_report_run(std::size_t i) {
     auto& report = reports_[i];
     report.label = runs_[i]->label;
     if (is_stop_requested()) return;
@@ -107,7 +107,7 @@ class SweepRunner {
       progress_.update(finished_, "at " + report.label);
     }
     try {
-      report.outcome = run_one(i, report);
+      report.outcome = process_run(i, report);
     } catch (const Error& error) {
       record_failure(*runs_[i], report, error);
     } catch (const std::exception& error) {
@@ -119,52 +119,51 @@ class SweepRunner {
     if (report.outcome == Outcome::failed) log::error("{}: {}", report.label, report.error);
     if (report.outcome == Outcome::elsewhere)
       log::warn("{}: another process is at this run; left to it", report.label);
-    write_index();
+    write_sweep_index();
     progress_.update(++finished_);
   }
 
-  Outcome run_one(std::size_t i, RunReport& report) {
+  Outcome process_run(std::size_t i, RunReport& report) {
     const auto& run = *runs_[i];
     // Tasks capture different shards of one run in parallel, so the run is not locked.
-    if (options_.part == SweepPart::capture) return data_.produce_shard(i);
+    if (options_.part == SweepPart::capture) return data_.compute_shard(i);
     const auto lock = folder_.lock_run(run.label);
     if (!lock.is_held()) return Outcome::elsewhere;
     folder_.download_run(run.label);
     if (options_.part == SweepPart::analyse && !folder_.has_complete_data(run)) {
-      const auto why = folder_.read_failure(run.label);
-      bad_input("{}",
-                why ? *why : "its texts are not all captured and merged: --part merge does it");
+      const auto why = folder_.read_failure_file(run.label);
+      reject("{}", why ? *why : "its texts are not all captured and merged: --part merge does it");
     }
-    folder_.delete_failure(run.label);
+    folder_.delete_failure_file(run.label);
     auto outcome = Outcome::already_done;
     if (options_.part != SweepPart::analyse) outcome = data_.compute_capture_and_statistics(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
     if (outcome == Outcome::done || !folder_.has_current_analysis(config_, run)) {
-      if (!analyse(run)) return Outcome::interrupted;
+      if (!analyse_run(run)) return Outcome::interrupted;
       outcome = Outcome::done;
     }
     if (config_.composition) data_.release_weights(i);
     folder_.upload_run(run.label, quiet_);
-    publish(run, report);
+    publish_run(run, report);
     if (outcome == Outcome::done) folder_.delete_downloads(run.label);
     return outcome;
   }
 
-  // Analyses the capture, and the statistics of a run that has both. Returns false if stopped.
-  bool analyse(const SweepRun& run) const {
+  // Runs all analyses of a run (capture, statistics, composition). Returns false if stopped.
+  bool analyse_run(const SweepRun& run) const {
     folder_.mark_run_changed(run.label);
-    const auto exact = folder_.every_token_analysis_options(config_, run);
+    const auto exact = folder_.statistics_analysis_options(config_, run);
     const auto results = folder_.results_folder(run.label);
     return !is_stop_requested() &&
            analyse_into_folder(folder_.analysis_options_of_run(config_, run), results) &&
-           (!exact || analyse_into_folder(*exact, folder_.exact_results_folder(run.label))) &&
+           (!exact || analyse_into_folder(*exact, folder_.statistics_results_folder(run.label))) &&
            (!config_.composition || run_until_done_or_stopped([&] {
              write_composition_scores(config_, run, results,
                                       {.quiet = quiet_, .stop = options_.stop});
            }));
   }
 
-  // Returns false if the sweep was stopped during the action; the next sweep repeats it.
+  // Returns false if a request to stop interrupted the action; the next sweep repeats it.
   bool run_until_done_or_stopped(const std::function<void()>& action) const {
     try {
       action();
@@ -188,11 +187,11 @@ class SweepRunner {
   }
 
   // Publishes the capture. If this fails, the run still succeeds: its results are complete.
-  void publish(const SweepRun& run, RunReport& report) {
+  void publish_run(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
     if (!run.publish || !publishes_ || is_stop_requested()) return;
     try {
-      if (folder_.is_published(run)) {
+      if (folder_.is_capture_published(run)) {
         report.publication = Publication::already_published;
         return;
       }
@@ -202,7 +201,7 @@ class SweepRunner {
       target.quiet = quiet_;
       const auto result =
           publish_capture(fetch_stored_folder(folder_.capture_location(run.label), quiet_), target);
-      folder_.record_published(run, result.address);
+      folder_.record_publication(run, result.address);
       report.publication = result.sent + result.removed > 0 ? Publication::published
                                                             : Publication::already_published;
       log::info("{}: published: {}", run.label, result.address);
@@ -214,8 +213,8 @@ class SweepRunner {
     }
   }
 
-  // Returns true if some run is to be published and a token is available.
-  bool wants_to_publish() const {
+  // Returns true if a capture will be published. Warns if the Hub token or network is missing.
+  bool should_publish() const {
     const bool analyses = options_.part == SweepPart::all || options_.part == SweepPart::analyse;
     const bool any =
         std::ranges::any_of(runs_, [](const SweepRun* run) { return run->publish.has_value(); });
@@ -237,7 +236,7 @@ class SweepRunner {
       report.outcome = Outcome::elsewhere;
       return;
     }
-    folder_.write_failure(run.label, error);
+    folder_.write_failure_file(run.label, error);
     try {
       folder_.upload_run(run.label, true);
     } catch (const Error& not_put) {
@@ -252,19 +251,19 @@ class SweepRunner {
     try {
       const auto lock = folder_.lock_run(run.label);
       return !lock.is_held() ||
-             (folder_.download_run(run.label) && folder_.is_finished(config_, run));
+             (folder_.download_run(run.label) && folder_.is_run_finished(config_, run));
     } catch (const Error&) {  // store unreachable: keep the failure
       return false;
     }
   }
 
-  // Returns false in tasks for one part of a run: the task `tables` writes runs.json and tables.
-  bool makes_tables() const {
+  // Whether this process writes the tables: only if it runs the whole sweep or the part `tables`.
+  bool writes_tables() const {
     return options_.part == SweepPart::all || options_.part == SweepPart::tables;
   }
 
-  void write_index() const {
-    if (!makes_tables()) return;
+  void write_sweep_index() const {
+    if (!writes_tables()) return;
     const auto lock = folder_.lock_tables();
     folder_.write_runs_file(config_);
   }

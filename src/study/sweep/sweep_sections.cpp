@@ -13,7 +13,7 @@ namespace qkscope {
 namespace {
 
 // Query heads are written as pairs [layer, head]: [[3, 5], [3, 6]].
-std::optional<OptionValue> parse_head_list(const YAML::Node& list) {
+std::optional<OptionValue> decode_head_list(const YAML::Node& list) {
   if (!list.IsSequence()) return {};
   std::vector<HeadId> heads;
   for (const auto& item : list) {
@@ -26,7 +26,7 @@ std::optional<OptionValue> parse_head_list(const YAML::Node& list) {
   return heads;
 }
 
-std::optional<OptionValue> decode_integers(const YAML::Node& list) {
+std::optional<OptionValue> decode_integer_list(const YAML::Node& list) {
   if (!list.IsSequence()) return {};
   std::vector<std::int64_t> values(list.size());
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -35,35 +35,35 @@ std::optional<OptionValue> decode_integers(const YAML::Node& list) {
 }
 
 template <typename T>
-std::optional<OptionValue> decode_option_as(const YAML::Node& node) {
+std::optional<OptionValue> decode_yaml_as(const YAML::Node& node) {
   T value{};
   if (!YAML::convert<T>::decode(node, value)) return {};
   return OptionValue(std::move(value));
 }
 
-// Decodes the node as a value of the option's type; nullopt for a node of another type.
+// Decodes a YAML node as a value of the option's type; nullopt if the node has another type.
 std::optional<OptionValue> decode_option(const AnalysisOption& option, const YAML::Node& node) {
   const bool is_text = option.kind == OptionKind::choice || option.kind == OptionKind::text;
   if (!is_text && has_octal_number(node)) return {};
   switch (option.kind) {
     case OptionKind::flag:
-      return decode_option_as<bool>(node);
+      return decode_yaml_as<bool>(node);
     case OptionKind::count:
       if (node.IsScalar() && std::ranges::count(option.words, node.Scalar()) > 0)
         return node.Scalar();
       return node.IsScalar() && !node.Scalar().starts_with('-')
-                 ? decode_option_as<std::uint64_t>(node)
+                 ? decode_yaml_as<std::uint64_t>(node)
                  : std::nullopt;
     case OptionKind::number:
-      return decode_option_as<double>(node);
+      return decode_yaml_as<double>(node);
     case OptionKind::choice:
     case OptionKind::text:
-      return decode_option_as<std::string>(node);
+      return decode_yaml_as<std::string>(node);
     case OptionKind::counts:
     case OptionKind::layers:
-      return decode_integers(node);
+      return decode_integer_list(node);
     case OptionKind::heads:
-      return parse_head_list(node);
+      return decode_head_list(node);
   }
   return {};
 }
@@ -75,13 +75,13 @@ using Names = std::vector<std::string>;
 
 // Appends the branch names of a pattern, one per step. `steps` is a number, a range {from, to,
 // every}, or a list of numbers and ranges; null for a pattern without {step}.
-void expand_pattern(const YamlSection& section, const std::string& pattern, const YAML::Node& steps,
-                    Names& names) {
+void expand_branch_pattern(const YamlSection& section, const std::string& pattern,
+                           const YAML::Node& steps, Names& names) {
   const auto complain = [&](const std::string& what) {
-    section.throw_expected("branches", fmt::format("of '{}' {}", printable(pattern), what));
+    section.reject_value("branches", fmt::format("of '{}' {}", printable(pattern), what));
   };
   const auto add = [&](const std::string& name) {
-    if (!is_revision(name)) complain(quote_text(name) + " to be the name of a branch");
+    if (!is_valid_revision(name)) complain(quote_text(name) + " to be the name of a branch");
     if (names.size() >= kMostBranches) complain("fewer branches");
     names.push_back(name);
   };
@@ -123,13 +123,13 @@ Names read_branch_names(YamlSection& section) {
   const auto branches = section.node("branches");
   if (branches.IsNull()) return names;
   if (!branches.IsMap() || branches.size() == 0)
-    section.throw_expected("branches", "a map of names with {step} and their steps");
+    section.reject_value("branches", "a map of names with {step} and their steps");
   for (const auto& entry : branches)
-    expand_pattern(section, entry.first.as<std::string>(""), entry.second, names);
+    expand_branch_pattern(section, entry.first.as<std::string>(""), entry.second, names);
   auto sorted = names;
   std::ranges::sort(sorted);
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
-    section.throw_expected("branches", fmt::format("each once; {} is there twice", *twice));
+    section.reject_value("branches", fmt::format("each once; {} is there twice", *twice));
   return names;
 }
 
@@ -140,7 +140,7 @@ Names read_branch_globs(YamlSection& section) {
   if (match.IsSequence())
     for (const auto& item : match) globs.push_back(item.as<std::string>(""));
   if (!match.IsNull() && (globs.empty() || std::ranges::count(globs, "") > 0))
-    section.throw_expected("match", "a pattern like 'stage1-*', or a list of them");
+    section.reject_value("match", "a pattern like 'stage1-*', or a list of them");
   return globs;
 }
 
@@ -153,15 +153,15 @@ AnalyzeOptions read_analysis_options(YamlSection section) {
   options.plasticity = section.boolean("plasticity").value_or(true);
   options.geometry = section.boolean("geometry").value_or(true);
   if (!options.pca && !options.rotation && !options.plasticity && !options.geometry)
-    section.throw_expected("pca",
-                           "true, or rotation, plasticity or geometry true: one of them is run");
+    section.reject_value("pca",
+                         "true, or rotation, plasticity or geometry true: one of them is run");
   for (const auto& option : analysis_options()) {
     if (option.group == OptionGroup::capture || option.group == OptionGroup::statistics) continue;
     const std::string key(option.name);
     const auto node = section.node(key);
     if (!node || node.IsNull()) continue;
     const auto value = decode_option(option, node);
-    if (!value || !option.allows(*value)) section.throw_expected(key, option.expected());
+    if (!value || !option.allows(*value)) section.reject_value(key, option.expected());
     option.store(options, *value);
   }
   section.reject_unknown_keys();
@@ -172,17 +172,17 @@ ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& c
   ComputeOptions compute;
   compute.device = section.text("device").value_or("");
   if (const auto devices = section.text("devices")) {
-    if (!compute.device.empty()) section.throw_expected("devices", "nothing beside `device`");
+    if (!compute.device.empty()) section.reject_value("devices", "nothing beside `device`");
     compute.devices = split(*devices, ',');
   }
   if (const auto dtype = section.text("dtype")) {
-    compute.dtype = compute_dtype_from_name(*dtype);
-    if (!compute.dtype) section.throw_expected("dtype", "float32, float16 or bfloat16");
+    compute.dtype = find_compute_dtype(*dtype);
+    if (!compute.dtype) section.reject_value("dtype", "float32, float16 or bfloat16");
   }
   if (const auto memory = section.text("device_memory")) try {
       compute.device_memory = parse_bytes(*memory, "device_memory");
     } catch (const Error&) {
-      section.throw_expected("device_memory", "a size like 8GiB");
+      section.reject_value("device_memory", "a size like 8GiB");
     }
   compute.batch_tokens = section.integer("batch_tokens", 1).value_or(compute.batch_tokens);
   compute.deterministic = section.boolean("deterministic").value_or(false);
@@ -198,57 +198,58 @@ ComputeOptions read_compute_options(YamlSection section, const ComputeOptions& c
   return compute;
 }
 
-CheckpointRule read_checkpoint_rule(YamlSection& section, std::int64_t every, std::int64_t log) {
-  CheckpointRule rule;
-  rule.repository = section.required_text("repository");
-  if (!is_repository_id(rule.repository))
-    section.throw_expected("repository", "the name of a repository, org/name");
-  rule.names = read_branch_names(section);
-  rule.choice.match = read_branch_globs(section);
+CheckpointFilter read_checkpoint_filter(YamlSection& section, std::int64_t every,
+                                        std::int64_t log) {
+  CheckpointFilter filter;
+  filter.repository = section.required_text("repository");
+  if (!is_repository_id(filter.repository))
+    section.reject_value("repository", "the name of a repository, org/name");
+  filter.names = read_branch_names(section);
+  filter.choice.match = read_branch_globs(section);
   const auto own_every = section.integer("every", 1);
   const auto own_log = section.integer("log", 1);
-  if (own_every && own_log) section.throw_expected("log", "nothing beside `every`");
-  rule.choice.every = own_every.value_or(1);
-  rule.choice.log = own_log.value_or(0);
+  if (own_every && own_log) section.reject_value("log", "nothing beside `every`");
+  filter.choice.every = own_every.value_or(1);
+  filter.choice.log = own_log.value_or(0);
   if (every > 0 || log > 0) {
-    rule.choice.every = std::max<std::int64_t>(every, 1);
-    rule.choice.log = log;
+    filter.choice.every = std::max<std::int64_t>(every, 1);
+    filter.choice.log = log;
   }
-  rule.prefix = section.text("prefix").value_or("");
-  rule.family = section.text("family").value_or("");
-  rule.config = section.text("config").value_or("");
-  rule.overrides.reset(section.node("overrides"));
-  if (!rule.overrides.IsNull() && !rule.overrides.IsMap())
-    section.throw_expected("overrides", "a map");
+  filter.prefix = section.text("prefix").value_or("");
+  filter.family = section.text("family").value_or("");
+  filter.config = section.text("config").value_or("");
+  filter.overrides.reset(section.node("overrides"));
+  if (!filter.overrides.IsNull() && !filter.overrides.IsMap())
+    section.reject_value("overrides", "a map");
   const auto phases = section.node("phases");
   bool maps = phases.IsNull() || phases.IsMap();
   for (const auto& entry : phases) {
     maps = maps && entry.second.IsMap();
-    if (maps) rule.phases[entry.first.as<std::string>("")] = entry.second;
+    if (maps) filter.phases[entry.first.as<std::string>("")] = entry.second;
   }
-  if (!maps) section.throw_expected("phases", "a map: overrides for each phase");
+  if (!maps) section.reject_value("phases", "a map: overrides for each phase");
   section.reject_unknown_keys();
-  return rule;
+  return filter;
 }
 
-std::vector<CheckpointBranch> select_branches(const CheckpointRule& rule, const Names& names,
+std::vector<CheckpointBranch> select_branches(const CheckpointFilter& filter, const Names& names,
                                               const std::string& where) {
   std::set<std::string> phases;
   for (const auto& branch : checkpoint_branches(names, {.match = {"*"}}))
     phases.insert(branch.phase);
-  for (const auto& [phase, overrides] : rule.phases)
+  for (const auto& [phase, overrides] : filter.phases)
     if (!phases.contains(phase))
-      bad_input("{}: phases: found {}, expected a phase of the branches of {}: {}", where,
-                quote_text(phase), rule.repository, fmt::join(phases, ", "));
-  auto choice = rule.choice;
+      reject("{}: phases: found {}, expected a phase of the branches of {}: {}", where,
+             quote_text(phase), filter.repository, fmt::join(phases, ", "));
+  auto choice = filter.choice;
   // Branches listed in the file are selected even if their names contain no training step.
-  if (!rule.names.empty() && choice.match.empty()) choice.match = {"*"};
+  if (!filter.names.empty() && choice.match.empty()) choice.match = {"*"};
   auto branches = checkpoint_branches(names, choice);
   if (branches.empty())
-    bad_input(
-        "{}: none of the {} branches of {} {}", where, names.size(), rule.repository,
-        rule.choice.match.empty() ? "tells a step in its name; match: '*' takes all" : "matches");
-  for (auto& branch : branches) branch.label = rule.prefix + branch.label;
+    reject(
+        "{}: none of the {} branches of {} {}", where, names.size(), filter.repository,
+        filter.choice.match.empty() ? "tells a step in its name; match: '*' takes all" : "matches");
+  for (auto& branch : branches) branch.label = filter.prefix + branch.label;
   return branches;
 }
 

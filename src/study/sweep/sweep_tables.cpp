@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kParquet = ".parquet";
 
 // Returns the names, without the extension, of the Parquet files of a folder.
-std::vector<std::string> parquet_names(const std::string& folder) {
+std::vector<std::string> table_names(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& file : entry_names(folder))
     if (file.ends_with(kParquet)) names.push_back(file.substr(0, file.size() - kParquet.size()));
@@ -36,14 +36,14 @@ constexpr std::string_view kStatisticsTables[] = {"attention", "distance", "key_
 
 // Returns the path of a run's table without its extension.
 std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
-  const auto own = folder.results_folder(run.label) + "/" + name;
+  auto own = folder.results_folder(run.label) + "/" + name;
   const bool of_statistics = std::ranges::count(kStatisticsTables, name) > 0;
   if (!of_statistics || path_exists(fmt::format("{}{}", own, kParquet))) return own;
-  return folder.exact_results_folder(run.label) + "/" + name;
+  return folder.statistics_results_folder(run.label) + "/" + name;
 }
 
 // Returns the columns of a table, preceded by the columns model, phase and order.
-std::vector<Table::Column> with_run_columns(const Table& table, const RunEntry& run) {
+std::vector<Table::Column> prepend_run_columns(const Table& table, const RunEntry& run) {
   const auto rows = as_index(table.rows());
   std::vector<Table::Column> columns = {
       {"model", Table::Type::text, {}, {}, std::vector<std::string>(rows, run.label)},
@@ -55,10 +55,11 @@ std::vector<Table::Column> with_run_columns(const Table& table, const RunEntry& 
 }
 
 // Reads a table of a run. If the run has a capture and statistics, `geometry` combines both:
-// columns computed from single rows come from the capture, all others from the statistics.
+// columns that need individual rows come from the capture, all others from the statistics.
 Table read_run_table(const SweepFolder& folder, const RunEntry& run, const std::string& name,
                      const std::string& file) {
-  const auto exact = fmt::format("{}/{}{}", folder.exact_results_folder(run.label), name, kParquet);
+  const auto exact =
+      fmt::format("{}/{}{}", folder.statistics_results_folder(run.label), name, kParquet);
   Table sampled = read_parquet_table_with_gaps(file);
   if (name != "geometry" || file == exact || !path_exists(exact)) return sampled;
   auto columns = read_parquet_table_with_gaps(exact).columns();
@@ -83,19 +84,19 @@ void combine_run_tables(const SweepFolder& folder, const std::vector<RunEntry>& 
   }
   TableFileAppender table(folder.path() + "/" + name, csv);
   for (const auto& [run, file] : files)
-    if (!table.append(with_run_columns(read_run_table(folder, *run, name, file), *run)))
-      bad_input("{}: its columns are not those of the runs before it; analyse it again", file);
+    if (!table.append(prepend_run_columns(read_run_table(folder, *run, name, file), *run)))
+      reject("{}: its columns are not those of the runs before it; analyse it again", file);
   table.finish();
 }
 
 // Writes the tables of all finished runs. Removes tables that no finished run has any more, and
-// temporary files of a killed process. The caller holds the lock of the tables.
+// temporary files of a killed process. The caller must hold the tables' lock.
 void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config) {
   auto done = folder.read_run_entries(config);
   std::erase_if(done, [](const RunEntry& run) { return run.state != RunState::done; });
   std::set<std::string> names;
   for (const auto& run : done) {
-    for (const auto& name : parquet_names(folder.results_folder(run.label))) names.insert(name);
+    for (const auto& name : table_names(folder.results_folder(run.label))) names.insert(name);
     for (const auto name : kStatisticsTables)
       if (path_exists(fmt::format("{}{}", table_path(folder, run, std::string(name)), kParquet)))
         names.emplace(name);
@@ -109,7 +110,7 @@ void combine_finished_runs(const SweepFolder& folder, const SweepConfig& config)
     table.write_parquet(fmt::format("{}/{}{}", folder.path(), name, kParquet));
     names.insert(name);
   };
-  write("overview", overview_table(folder, done));
+  write("overview", make_overview_table(folder, done));
   write("sampling", make_sampling_error_table(folder, done));
   for (const auto& file : entry_names(folder.path())) {
     const fs::path path(file);
@@ -141,16 +142,15 @@ std::vector<NamedSweep> open_sweeps(const std::vector<std::string>& texts, const
         index.runs, [](const RunEntry& run) { return run.state != RunState::done; });
     if (left > 0) log::warn("{}: {} of {} runs are not done", path, left, index.runs.size());
     const auto name = named ? text.substr(0, equals) : index.name;
-    if (name.empty())
-      bad_input("{}: the sweep has no name; expected NAME=FOLDER", quote_text(text));
+    if (name.empty()) reject("{}: the sweep has no name; expected NAME=FOLDER", quote_text(text));
     const auto [found, anew] = taken.try_emplace(name, folder.path());
     if (!anew)
-      bad_input("{} and {} are both called {}; expected names that differ, as in NAME=FOLDER",
-                found->second, folder.path(), quote_text(name));
+      reject("{} and {} are both called {}; expected names that differ, as in NAME=FOLDER",
+             found->second, folder.path(), quote_text(name));
     std::error_code ignored;
     if (fs::equivalent(folder.path(), out, ignored))
-      bad_input("{}: it is one of the sweeps, whose tables would be replaced; choose another --out",
-                out);
+      reject("{}: it is one of the sweeps, whose tables would be replaced; choose another --out",
+             out);
     sweeps.push_back({name, folder});
   }
   return sweeps;
@@ -182,7 +182,7 @@ void write_combined_tables(const SweepFolder& folder, const SweepConfig& config,
   const auto lock = folder.lock_tables();
   // Repeat if another machine has uploaded its tables in the meantime, to include its runs.
   do {
-    folder.download_updates_under_lock(config);
+    folder.download_sweep_and_runs_locked(config);
     folder.write_runs_file(config);
     combine_finished_runs(folder, config);
   } while (!folder.upload_sweep_files(config, quiet));
@@ -194,24 +194,24 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     const auto opened = open_sweeps(sweeps, out);
     std::map<std::string, std::vector<NamedTableFile>> tables;  // files by table name
     for (const auto& sweep : opened)
-      for (const auto& name : parquet_names(sweep.folder.path()))
+      for (const auto& name : table_names(sweep.folder.path()))
         tables[name].push_back(
             {sweep.name, fmt::format("{}/{}{}", sweep.folder.path(), name, kParquet)});
-    if (tables.empty()) bad_input("none of the sweeps has a table yet; run them first");
-    // Check everything before the first file is written.
-    for (const auto& [name, files] : tables) check_stackable_columns("sweep", files);
+    if (tables.empty()) reject("none of the sweeps has a table yet; run them first");
+    // Check the columns of all tables before the first file is written.
+    for (const auto& [name, files] : tables) check_compatible_columns("sweep", files);
     make_folders(out);
     std::vector<CombinedTable> combined;
     std::set<std::string> names = {kRunsTable};
     for (const auto& [name, files] : tables) {
-      const auto rows = stack_tables("sweep", files, fmt::format("{}/{}{}", out, name, kParquet));
+      const auto rows = concat_tables("sweep", files, fmt::format("{}/{}{}", out, name, kParquet));
       combined.push_back({name, std::ssize(files), rows});
       names.insert(name);
     }
     const auto runs = runs_table(opened);
     runs.write_parquet(fmt::format("{}/{}{}", out, kRunsTable, kParquet));
     combined.push_back({kRunsTable, std::ssize(opened), runs.rows()});
-    // Removes tables of an earlier combine_sweeps() that are not among `names`.
+    // Remove tables that an earlier call of combine_sweeps() wrote and that are not in `names`.
     const auto list_file = out + "/" + kListFile;
     const Json earlier = path_exists(list_file) ? load_json(list_file) : Json();
     for (const auto& name : earlier.is_object() ? earlier.value("tables", Json()) : Json())

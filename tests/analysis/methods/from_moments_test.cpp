@@ -33,7 +33,7 @@ TEST(FromMoments, TheRotationHasEverythingButFrequenciesAndTheNull) {
   for (const auto how : {RotationOptions::Separation::mean, RotationOptions::Separation::eigen}) {
     RotationOptions options;
     options.separation = how;
-    const auto rows = planar_rotation(head.queries, head.keys, head.pooled, options);
+    const auto rows = analyze_planar_rotation(head.queries, head.keys, head.pooled, options);
     const auto moments = rotation_from_moments(head.queries, head.keys, head.pooled, options);
     EXPECT_EQ(moments.a, rows.a);
     EXPECT_EQ(moments.b, rows.b);
@@ -59,14 +59,14 @@ TEST(FromMoments, TheRotationHasEverythingButFrequenciesAndTheNull) {
 
 // Sums of the queries that a model takes, from the rows.
 struct QuerySums {
-  LogPositionSums log_positions;
+  LogPositionMoments log_positions;
   std::vector<QueryBucketMoments> buckets;
 };
 
 QuerySums sums_of(const CentredRows& queries) {
   QuerySums sums;
   const auto dim = static_cast<std::size_t>(queries.dim());
-  const auto n = static_cast<double>(queries.size());
+  const auto n = static_cast<double>(queries.count);
   std::vector<double> u;
   double mean = 0;
   for (const auto t : queries.source.position) {
@@ -145,13 +145,14 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
     times.push_back(count);
   }
   const RowsView& keys = head.keys.source;
-  options.text_groups = TextGroups::from_texts({keys.example_id.begin(), keys.example_id.end()})
-                            .first_text_of_each_group();
+  options.text_groups =
+      JackknifeGroups::from_texts({keys.example_id.begin(), keys.example_id.end()})
+          .first_text_of_each_group();
   const auto model = fit_query_model_from_moments(
       head.queries, sums.log_positions,
       fit_query_model(head.queries, key_mean_signs(head.keys)).sign, sums.buckets);
   const auto found = plasticity_of_queries_and_keys(
-      {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
+      {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.count}, head.keys,
       options);
   EXPECT_NEAR(found.ap_overall, rows.ap_overall, 1e-10);
   EXPECT_NEAR(found.ap_profile_overall, rows.ap_profile_overall, 1e-10);
@@ -164,7 +165,7 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   options.profile_bins = 32;
   const auto from_rows = attention_plasticity(head.queries, head.keys, options);
   const auto interpolated = plasticity_of_queries_and_keys(
-      {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
+      {model, RowsView{8, {}, position, {}, bucket, {}}, times, head.queries.count}, head.keys,
       options);
   ASSERT_EQ(interpolated.profile.size(), from_rows.profile.size());
   EXPECT_NEAR(interpolated.ap_profile_overall, from_rows.ap_profile_overall, 0.02);

@@ -28,7 +28,7 @@ HeadRows make_rows(int dim, int texts, int length, const Vector& vector) {
   return rows;
 }
 
-Moments moments_of_rows(const HeadRows& rows) {
+CentredRows moments_of_rows(const HeadRows& rows) {
   return make_centred_rows(as_rows_view(rows));
 }
 
@@ -36,7 +36,7 @@ GeometryResult shares_of(const HeadRows& queries, const HeadRows& keys,
                          GeometryOptions options = {}, const RotaryEmbedding& rope = {}) {
   const RowsView q = as_rows_view(queries);
   const RowsView k = as_rows_view(keys);
-  const TextGroups texts(q, k);
+  const JackknifeGroups texts(q, k);
   GeometryResult result;
   add_score_columns({q, k, texts, 0}, &rope, options, 1, result);
   return result;
@@ -62,7 +62,7 @@ TEST(Ranks, OfAPlantedGaussianIsItsNumberOfDirections) {
   Random random(5);
   PlantedOptions planted;
   planted.dim = kDim;
-  const Matrix basis = planted_basis(planted);
+  const Matrix basis = generate_planted_basis(planted);
   const auto rows = make_rows(kDim, 1, 40000, [&](int, int) {
     std::vector<double> x(kDim, 10.0);  // the mean does not count
     for (int i = 0; i < kRank; ++i) add_scaled(random.normal(), {basis.row(i), as_index(kDim)}, x);
@@ -109,8 +109,8 @@ TEST(Frequencies, AHeadOfOneFrequencyUsesItAlone) {
     });
   };
   const double turn = 40 * rope.inv_freq[kUsed];  // the key leads by 40 tokens
-  const Moments queries = moments_of_rows(side(1, 0));
-  const Moments keys = moments_of_rows(side(std::cos(turn), std::sin(turn)));
+  const auto queries = moments_of_rows(side(1, 0));
+  const auto keys = moments_of_rows(side(std::cos(turn), std::sin(turn)));
   const std::vector<double> lengths(kPairs, 1.0);
   GeometryResult result;
   add_frequency_columns({queries, lengths}, {keys, lengths}, rope, result);
@@ -125,7 +125,7 @@ TEST(Frequencies, AHeadOfOneFrequencyUsesItAlone) {
   for (const std::int64_t distance : {0, 1, 17, 99})  // the plain sum of the definition
     EXPECT_NEAR(score[as_index(distance)],
                 0.5 * std::cos((static_cast<double>(distance) - 40) * rope.inv_freq[kUsed]), 0.02);
-  add_preference_columns(score, {}, result);
+  add_distance_preference_columns(score, {}, result);
   EXPECT_NEAR(result.value("distance_preference"), 40, 10);  // noise of the means turns the peak
 }
 
@@ -143,7 +143,7 @@ TEST(Decay, OfAPlantedPowerLawIsItsExponent) {
       bins.push_back(std::move(bin));
     }
     GeometryResult result;
-    add_decay_columns(bins, kLength, result);
+    add_attention_decay_columns(bins, kLength, result);
     // The mean over a bin of a power is not the power of the mean logarithm.
     EXPECT_NEAR(result.value("decay_exponent"), -gamma, 0.01 * gamma);
     EXPECT_GT(result.value("decay_r2"), 0.9999);
@@ -191,7 +191,7 @@ TEST(SwapScores, ConstantContentsArePositional) {
   const auto rows = make_rows(4, 12, 64, [&](int, int t) {
     std::vector<double> x = {1, 0.5, 0, 1};
     const std::span<double> vectors[] = {x};
-    rotate_back(rope, -t, vectors);
+    undo_rope(rope, -t, vectors);
     return x;
   });
   const auto result = shares_of(rows, rows, {}, rope);
@@ -208,8 +208,8 @@ TEST(RotaryEmbedding, PairsMayBeginWithinTheVector) {
     std::vector<double> y(x.begin() + 3, x.end());
     const std::span<double> vectors[] = {x};
     const std::span<double> parts[] = {y};
-    rotate_back(last, 11, vectors);
-    rotate_back(whole, 11, parts);
+    undo_rope(last, 11, vectors);
+    undo_rope(whole, 11, parts);
     y.insert(y.begin(), {9, 8, 7});
     EXPECT_EQ(x, y);
   }

@@ -16,7 +16,8 @@ namespace {
 HeadReport analysed(const PlantedHead& head, const AnalyzeOptions& options) {
   HeadReport report;
   report.pca = combined_pca(head.queries, head.keys, head.pooled, options.pca_options);
-  report.rotation = planar_rotation(head.queries, head.keys, head.pooled, options.rotation_options);
+  report.rotation =
+      analyze_planar_rotation(head.queries, head.keys, head.pooled, options.rotation_options);
   return report;
 }
 
@@ -28,7 +29,7 @@ TEST_P(ReplicatesBySeparation, AreTheHeadWithoutTheGroup) {
   AnalyzeOptions options;
   options.rotation_options.null_draws = 0;
   options.rotation_options.separation = GetParam();
-  const TextGroups texts(head.queries.source, head.keys.source);
+  const JackknifeGroups texts(head.queries.source, head.keys.source);
   ASSERT_EQ(texts.size(), 20);
   const auto queries = make_grouped_rows(head.queries.source, texts);
   const auto keys = make_grouped_rows(head.keys.source, texts);
@@ -70,7 +71,8 @@ TEST(Replicates, OfAHeadWithAllItsRowsInOneGroupDoNotExist) {
   auto options = small_head(22);
   options.examples = 2;
   const auto head = plant(options, 22);
-  const auto texts = TextGroups::from_texts({0, 7, 8, 9});  // both of the head's are in the first
+  const auto texts =
+      JackknifeGroups::from_texts({0, 7, 8, 9});  // both of the head's are in the first
   const auto queries = make_grouped_rows(head.queries.source, texts);
   const auto keys = make_grouped_rows(head.keys.source, texts);
   AnalyzeOptions analyze;
@@ -87,7 +89,7 @@ TEST(Replicates, HoldTheDiscriminantAndTheActivePlanesFixed) {
   auto options = small_head(23);
   options.planes = {{0.3, 6}};
   const auto head = plant(options, 23);
-  const TextGroups texts(head.queries.source, head.keys.source);
+  const JackknifeGroups texts(head.queries.source, head.keys.source);
   AnalyzeOptions analyze;
   analyze.rotation_options.null_draws = 0;
   HeadReport report = analysed(head, analyze);
@@ -121,16 +123,16 @@ TEST(Replicates, HoldTheDiscriminantAndTheActivePlanesFixed) {
   }
 }
 
-TEST(TextGroups, AreEqualInTheOrderOfTheTexts) {
+TEST(JackknifeGroups, AreEqualInTheOrderOfTheTexts) {
   std::vector<std::int64_t> texts;
   for (std::int64_t i = 0; i < 50; ++i) texts.push_back(1000 - 7 * i);
-  const auto groups = TextGroups::from_texts(texts);
+  const auto groups = JackknifeGroups::from_texts(texts);
   ASSERT_EQ(groups.size(), 20);
   for (std::int64_t i = 0; i < 50; ++i)
     EXPECT_EQ(groups.group_of(1000 - 7 * (49 - i)), i * 20 / 50);
   EXPECT_EQ(groups.group_of(-5), 0);
   EXPECT_EQ(groups.group_of(5000), 19);
-  EXPECT_EQ(TextGroups::from_texts({5, 5, 3}).size(), 2);
+  EXPECT_EQ(JackknifeGroups::from_texts({5, 5, 3}).size(), 2);
 }
 
 }  // namespace

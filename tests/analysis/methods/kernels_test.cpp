@@ -9,6 +9,7 @@
 #include "analysis/methods/kernels/pair_tables.h"
 #include "analysis/methods/kernels/query_model.h"
 #include "analysis/methods/rotation.h"
+#include "base/numerics/products.h"
 #include "cpu_targets.h"
 #include "planted_rows.h"
 
@@ -30,18 +31,18 @@ Matrix other_axes(std::int64_t rows) {
 
 TEST(PlaneUnits, PointWhereTheRowsDo) {
   const auto head = plant(small_head(3), 3);
-  const Matrix basis = planted_basis(small_head(3));
+  const Matrix basis = generate_planted_basis(small_head(3));
   Matrix axes(6, 8);
   std::copy_n(basis.data.begin(), axes.data.size(), axes.data.begin());
-  const auto count = head.queries.size();
+  const auto count = head.queries.count;
   std::vector<const float*> backwards;
   for (std::int64_t i = count - 1; i >= 0; --i)
     backwards.push_back(head.query_rows.vectors.data() + 8 * i);
   const std::vector<double> line = waves(8, 0.3);
   PlaneUnitVectors units;
   // What was there before must not matter.
-  units.project(other_axes(40), line, backwards, head.queries.mean);
-  units.project(axes, line, backwards, head.pooled.mean);
+  units.project_rows_into_planes(other_axes(40), line, backwards, head.queries.mean);
+  units.project_rows_into_planes(axes, line, backwards, head.pooled.mean);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::size_t>(count - 1 - i);
     double along = 0;
@@ -108,7 +109,7 @@ TEST(TurnedRows, AreSignedAndReflectedInTheOrderAskedFor) {
       std::vector<double> x(static_cast<std::size_t>(options.dim));
       copy_centred_rows(head.keys, order[static_cast<std::size_t>(i)],
                         order[static_cast<std::size_t>(i)] + 1, x.data());
-      const auto expected = rotate_vector(x, model);
+      const auto expected = to_model_basis(x, model);
       // A few float32 roundings of numbers up to the length of the row.
       for (std::size_t j = 0; j < x.size(); ++j)
         EXPECT_NEAR(found.row(i)[j], expected[j], 5e-7 * norm(x));
@@ -122,7 +123,7 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
     Random random(3);
     for (std::int64_t columns = 1; columns <= 18; ++columns)
       for (std::int64_t count = 1; count <= kTilePairs; ++count) {
-        const auto dim = static_cast<std::int64_t>(1 + random.below(20));
+        const auto dim = static_cast<std::int64_t>(1 + random.next_below(20));
         const FloatMatrix vectors = random_matrix(9, dim, random);
         const KeyTile keys{4, 9, dim, vectors.data.data()};
         const FloatMatrix scores = random_matrix(9 + kFewColumnsPadding, 19, random);
@@ -130,8 +131,8 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
         for (float& x : variances.data) x *= x;
         std::vector<KeyPair> pairs(static_cast<std::size_t>(count));
         for (auto& pair : pairs)
-          pair = {4 + static_cast<std::int64_t>(random.below(9)),
-                  4 + static_cast<std::int64_t>(random.below(9))};
+          pair = {4 + static_cast<std::int64_t>(random.next_below(9)),
+                  4 + static_cast<std::int64_t>(random.next_below(9))};
         std::vector<float> found(static_cast<std::size_t>(count * columns + kFewColumnsPadding),
                                  -1);
         auto expected = found;
@@ -144,14 +145,14 @@ TEST(PairKernels, ZScoresMatchTheirReferenceOverRandomShapes) {
 }
 
 // Pairs that need different columns are evaluated together, at the columns of all.
-TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
+TEST(ZScoreEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   Random random(5);
   const FloatMatrix vectors = random_matrix(6, 7, random);
   QueryGaussians queries{Matrix(4, 7), Matrix(4, 7), {}};
   for (double& x : queries.mean.data) x = random.uniform();
   for (double& x : queries.variance.data) x = 0.1 + random.uniform();
   std::vector<KeyPair> seen;
-  PairEvaluator evaluator(queries, [&](const PairScoreTile& lines) {
+  ZScoreEvaluator evaluator(queries, [&](const KeyPairZScores& lines) {
     EXPECT_EQ(lines.first_column, 1);
     EXPECT_EQ(lines.columns, 3);
     EXPECT_EQ(lines.lanes % kLaneStep, 0);
@@ -177,7 +178,7 @@ TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   evaluator.set_keys(KeyTile(vectors));
   for (std::int64_t j = 1; j < 6; ++j) {
     evaluator.set_column_range(j % 2 == 1 ? 1 : 2, j % 2 == 1 ? 3 : 4);
-    for (std::int64_t i = 0; i < j; ++i) evaluator.add({i, j});
+    for (std::int64_t i = 0; i < j; ++i) evaluator.add_pair({i, j});
     if (j == 3) evaluator.flush();
   }
   evaluator.flush();
@@ -185,10 +186,10 @@ TEST(PairEvaluator, GivesOneLanePerPairAndCertainChoicesBehindThem) {
   EXPECT_EQ(seen.size(), 15U);
 }
 
-TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
+TEST(PlasticityHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   const std::vector<double> query = {5, 7, 40, 41, 60, 99, 140};  // some at edges, one beyond
   const auto wave = waves(query.size(), 0.5);
-  PairHeatmap heatmap(100, 10, query);
+  PlasticityHeatmap heatmap(100, 10, query);
   constexpr std::size_t kStride = 2;
   std::vector<std::uint32_t> running(kStride * (query.size() + 1));
   std::vector<double> value;
@@ -200,11 +201,12 @@ TEST(PairHeatmap, CountsEveryPointInTheCellOfItsDistance) {
   }
   std::map<std::pair<int, int>, std::pair<double, double>> expected;  // sum and weight
   for (const double weight : {1.0, 2.5}) {
-    heatmap.set_weight(weight);
+    heatmap.set_pair_weight(weight);
     for (const auto& [first, second] : {std::pair{1.0, 3.0}, {0.0, 20.0}, {30.0, 50.0}})
       for (const auto& [begin, end] : {std::pair{0UL, query.size()}, {2, 5}, {3, 3}}) {
-        heatmap.add({first, second, static_cast<std::int64_t>(begin),
-                     static_cast<std::int64_t>(end), running.data() + kStride * begin, kStride});
+        heatmap.add_key_pair({first, second, static_cast<std::int64_t>(begin),
+                              static_cast<std::int64_t>(end), running.data() + kStride * begin,
+                              kStride});
         for (auto i = begin; i < end; ++i) {
           const int distance = static_cast<int>((query[i] - 0.5 * (first + second)) / 10);
           auto& cell =
@@ -237,9 +239,9 @@ TEST(BucketRanges, AreFoundFromTheRows) {
   const auto head = plant(small_head(1), 1);
   const BucketRanges uniform(as_rows_view(head.query_rows), as_rows_view(head.key_rows));
   EXPECT_EQ(uniform.range(3), (PositionRange{384, 512}));
-  EXPECT_TRUE(uniform.window_reaches(3, 2, 128));
-  EXPECT_FALSE(uniform.window_reaches(3, 1, 128));
-  EXPECT_TRUE(uniform.window_reaches(3, 1, 130));
+  EXPECT_TRUE(uniform.window_reaches_bucket(3, 2, 128));
+  EXPECT_FALSE(uniform.window_reaches_bucket(3, 1, 128));
+  EXPECT_TRUE(uniform.window_reaches_bucket(3, 1, 130));
   HeadRows doubling = head.query_rows;
   for (std::size_t i = 0; i < doubling.position.size(); ++i)
     doubling.bucket[i] =
@@ -254,8 +256,8 @@ TEST(BucketRanges, AreKnownFromTheSampler) {
   sampler.type = SamplerType::uniform;
   sampler.min_bucket_size = 100;
   EXPECT_EQ(BucketRanges(sampler).range(3), (PositionRange{300, 400}));
-  EXPECT_TRUE(BucketRanges(sampler).window_reaches(3, 1, 102));
-  EXPECT_FALSE(BucketRanges(sampler).window_reaches(3, 1, 101));
+  EXPECT_TRUE(BucketRanges(sampler).window_reaches_bucket(3, 1, 102));
+  EXPECT_FALSE(BucketRanges(sampler).window_reaches_bucket(3, 1, 101));
   sampler.type = SamplerType::log_uniform;  // no bucket is below 7
   EXPECT_EQ(BucketRanges(sampler).range(7), (PositionRange{0, 255}));
   EXPECT_EQ(BucketRanges(sampler).range(8), (PositionRange{255, 511}));

@@ -52,7 +52,7 @@ inline PlantedHead plant(const PlantedOptions& options, std::uint64_t rows_seed)
 }
 
 // The rows of the texts that are not in the group.
-inline HeadRows rows_without(const HeadRows& rows, const TextGroups& texts, int group) {
+inline HeadRows rows_without(const HeadRows& rows, const JackknifeGroups& texts, int group) {
   HeadRows kept;
   kept.head_dim = rows.head_dim;
   const auto dim = static_cast<std::size_t>(rows.head_dim);
@@ -72,7 +72,7 @@ inline HeadRows shuffled(const HeadRows& rows, std::uint64_t seed) {
   std::vector<std::size_t> order(rows.position.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   Random random(seed);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  for (auto i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.next_below(i)]);
   HeadRows result;
   result.head_dim = rows.head_dim;
   const auto dim = static_cast<std::size_t>(rows.head_dim);

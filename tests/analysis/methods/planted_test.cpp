@@ -36,10 +36,10 @@ void expect_planted(const Estimates& estimates, double planted, double bias, con
 TEST(Planted, DriftAndSeparationComeBack) {
   Estimates alpha_q, alpha_k, mu_q, mu_k, apart, along_a, bias, content;
   const auto base = small_head(11);
-  const Matrix basis = planted_basis(base);
+  const Matrix basis = generate_planted_basis(base);
   for (int seed = 0; seed < kSeeds; ++seed) {
     const auto head = plant(base, static_cast<std::uint64_t>(seed));
-    const auto found = planar_rotation(head.queries, head.keys, head.pooled, {});
+    const auto found = analyze_planar_rotation(head.queries, head.keys, head.pooled, {});
     alpha_q.add(found.alpha_q);
     alpha_k.add(found.alpha_k);
     mu_q.add(found.mu_q_a);
@@ -87,7 +87,7 @@ TEST(Planted, RotatingPlanesComeBackWithTheirFrequencies) {
   // Planted planes turn from one row of the basis to the next; the sign of omega says whether that
   // is how RoPE turns dimension i to i + 4: 1 where it is, -1 against it.
   const auto turning = [&](std::int64_t plane) {
-    const Matrix basis = planted_basis(options);
+    const Matrix basis = generate_planted_basis(options);
     const double* const x = basis.row(2 + 2 * plane);
     const double* const y = basis.row(3 + 2 * plane);
     double area = 0;
@@ -102,7 +102,7 @@ TEST(Planted, RotatingPlanesComeBackWithTheirFrequencies) {
     const auto head = plant(options, static_cast<std::uint64_t>(seed));
     RotationOptions rotation;
     rotation.inv_freq = {1, 0.5, 0.05, 0.01};
-    const auto found = planar_rotation(head.queries, head.keys, head.pooled, rotation);
+    const auto found = analyze_planar_rotation(head.queries, head.keys, head.pooled, rotation);
     ASSERT_GE(found.complement.size(), 3u);
     const auto& first = found.complement[0];
     const auto& second = found.complement[1];

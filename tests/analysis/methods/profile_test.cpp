@@ -22,10 +22,11 @@ PlasticityOptions with_bins(int bins) {
   return options;
 }
 
-ProfileGrid grid_of(const PlantedHead& head, std::int64_t used, const PlasticityOptions& options) {
+PlasticityGrid grid_of(const PlantedHead& head, std::int64_t used,
+                       const PlasticityOptions& options) {
   const RowsView queries = as_rows_view(head.query_rows);
   const RowsView keys = as_rows_view(head.key_rows);
-  return choose_profile_grid(queries, keys, BucketRanges(queries, keys), used, options);
+  return choose_plasticity_grid(queries, keys, BucketRanges(queries, keys), used, options);
 }
 
 // The same head with buckets that double: [0, 127), [127, 255), [255, 511), [511, 1023) and the
@@ -40,7 +41,7 @@ PlantedHead doubling_buckets(const PlantedHead& head) {
   return {queries, keys};
 }
 
-TEST(ProfileGrid, HasAboutFiftyQueriesInABinAndWholeBinsInABucket) {
+TEST(PlasticityGrid, HasAboutFiftyQueriesInABinAndWholeBinsInABucket) {
   const auto head = plant(small_head(1), 1);  // eight buckets of 128 tokens
   EXPECT_EQ(grid_of(head, 320, {}).context, 1024);
   EXPECT_EQ(grid_of(head, 3, {}).bins, 8);
@@ -53,7 +54,7 @@ TEST(ProfileGrid, HasAboutFiftyQueriesInABinAndWholeBinsInABucket) {
   EXPECT_EQ(grid_of(head, 8000, with_bins(5000)).bins, 1024);  // one per token
 }
 
-TEST(ProfileGrid, EndsBehindTheLastRowWhereBucketsDouble) {
+TEST(PlasticityGrid, EndsBehindTheLastRowWhereBucketsDouble) {
   const auto head = doubling_buckets(plant(small_head(1), 1));
   std::int32_t last = 0;
   for (const auto* rows : {&head.query_rows, &head.key_rows})
@@ -63,14 +64,14 @@ TEST(ProfileGrid, EndsBehindTheLastRowWhereBucketsDouble) {
   EXPECT_EQ(grid_of(head, 8000, {}).bins, 160);
 }
 
-TEST(ProfileGrid, RefusesOptionsThatCannotBeMeant) {
+TEST(PlasticityGrid, RefusesOptionsThatCannotBeMeant) {
   for (const int bins : {-2, PlasticityOptions::kMostBins + 1})
-    EXPECT_THROW(check_profile_options(with_bins(bins)), Error);
+    EXPECT_THROW(check_plasticity_bins(with_bins(bins)), Error);
   for (const auto& edges :
        std::vector<std::vector<std::int64_t>>{{5}, {-1, 5}, {0, 10, 10}, {0, 10, 5}}) {
     PlasticityOptions options;
     options.length_bins = edges;
-    EXPECT_THROW(check_profile_options(options), Error);
+    EXPECT_THROW(check_plasticity_bins(options), Error);
   }
 }
 
@@ -243,7 +244,7 @@ TEST(Profile, IsSampledInBinsThatHoldTooManyPairs) {
   for (const auto& cell : exact.heatmap) EXPECT_EQ(cell.pairs, cell.eligible);
 }
 
-TEST(ProfileMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
+TEST(PlasticityMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
   PlasticityResult result;
   result.profile_context = 100;
   for (int i = 0; i < 10; ++i)
@@ -254,7 +255,7 @@ TEST(ProfileMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
   PlasticityOptions options;
   options.length_bins = {0, 20, 60};
   auto range = result;
-  summarize_profile(options, range);
+  summarize_plasticity_profile(options, range);
   EXPECT_EQ(range.profile_low, 10);
   EXPECT_EQ(range.profile_high, 100);
   EXPECT_NEAR(range.ap_profile_overall, (0.1 + 0.2 + 0.3 + 0.4 + 0.5 + 0.6 + 0.7 + 0.8 + 1.8) / 10,
@@ -271,33 +272,33 @@ TEST(ProfileMeans, AreThoseOfTheBinsWhoseCentreIsInside) {
   EXPECT_NEAR(range.profile_bin_means[16].ap, 0.35, 1e-15);
   options.fifths = PlasticityOptions::Fifths::context;
   auto context = result;
-  summarize_profile(options, context);
+  summarize_plasticity_profile(options, context);
   EXPECT_NEAR(context.ap_first20, 0.1, 1e-15);
   EXPECT_NEAR(context.ap_last20, 0.85, 1e-15);
 }
 
-TEST(ProfileMeans, LengthBinsDoubleOverTheContext) {
+TEST(PlasticityMeans, LengthBinsDoubleOverTheContext) {
   PlasticityResult result;
   result.profile_context = 5000;
-  summarize_profile({}, result);
+  summarize_plasticity_profile({}, result);
   ASSERT_EQ(result.profile_bin_means.size(), 10u + 5u + 4u);
   EXPECT_EQ(result.profile_bin_means.back().low, 4096);
   EXPECT_EQ(result.profile_bin_means.back().high, 8192);
   EXPECT_TRUE(std::isnan(result.ap_first20));
 }
 
-TEST(TextGroups, AreNeighboursInTheOrderOfTheirKeys) {
+TEST(JackknifeGroups, AreNeighboursInTheOrderOfTheirKeys) {
   auto options = small_head(8);
   options.examples = 50;
   const auto head = plant(options, 8);
-  const TextGroups groups(as_rows_view(head.query_rows), as_rows_view(head.key_rows));
+  const JackknifeGroups groups(as_rows_view(head.query_rows), as_rows_view(head.key_rows));
   ASSERT_EQ(groups.size(), 20);
   for (int text = 0; text < 50; ++text) EXPECT_EQ(groups.group_of(text), text * 20 / 50) << text;
   EXPECT_EQ(groups.group_of(-5), 0);
   EXPECT_EQ(groups.group_of(500), 19);
   options.examples = 3;
   const auto few = plant(options, 8);
-  EXPECT_EQ(TextGroups(as_rows_view(few.query_rows), as_rows_view(few.key_rows)).size(), 3);
+  EXPECT_EQ(JackknifeGroups(as_rows_view(few.query_rows), as_rows_view(few.key_rows)).size(), 3);
 }
 
 class ProfileReplicatesOf : public testing::TestWithParam<PlasticityOptions::QueryModelKind> {};
@@ -319,7 +320,7 @@ TEST_P(ProfileReplicatesOf, AreTheProfileWithoutTheTexts) {
   const auto& without = result.profile_without;
   ASSERT_EQ(without.groups, 20);
   ASSERT_EQ(without.value.size(), 20 * points);
-  const TextGroups texts(head.queries.source, head.keys.source);
+  const JackknifeGroups texts(head.queries.source, head.keys.source);
   std::vector<double> overall;
   std::vector<double> overall_found;
   std::vector<double> free;
@@ -343,8 +344,9 @@ TEST_P(ProfileReplicatesOf, AreTheProfileWithoutTheTexts) {
     overall.push_back(expected.ap_profile_overall);
     free.push_back(expected.ap_free_overall);
     overall_found.push_back(
-        profile_means_without_group(result, ProfileKind::gaussian, group).overall);
-    free_found.push_back(profile_means_without_group(result, ProfileKind::free, group).overall);
+        plasticity_means_without_group(result, PlasticityKind::gaussian, group).overall);
+    free_found.push_back(
+        plasticity_means_without_group(result, PlasticityKind::free, group).overall);
   }
   EXPECT_LT(squares, 0.05 * errors);
   EXPECT_NEAR(jackknife_error(overall_found) / jackknife_error(overall), 1, 0.1);

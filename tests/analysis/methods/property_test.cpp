@@ -35,7 +35,7 @@ TEST(Properties, ExplainedVarianceSumsToOne) {
 TEST(Properties, RotationsKeepEveryDotProduct) {
   const auto head = plant(small_head(2), 2);
   const auto model = fit_query_model(head.queries, key_mean_signs(head.keys));
-  const auto rotation = planar_rotation(head.queries, head.keys, head.pooled, {});
+  const auto rotation = analyze_planar_rotation(head.queries, head.keys, head.pooled, {});
   const auto complement = orthogonal_complement(head.pooled, rotation.a, rotation.b, 6);
   Random random(5);
   for (int round = 0; round < 50; ++round) {
@@ -43,7 +43,7 @@ TEST(Properties, RotationsKeepEveryDotProduct) {
     std::vector<double> k(8);
     for (double& x : q) x = random.normal();
     for (double& x : k) x = random.normal();
-    EXPECT_NEAR(dot(rotate_vector(q, model), rotate_vector(k, model)), dot(q, k), 1e-12);
+    EXPECT_NEAR(dot(to_model_basis(q, model), to_model_basis(k, model)), dot(q, k), 1e-12);
     // (a, b, complement) is an orthonormal basis as well.
     double sum = dot(q, rotation.a) * dot(k, rotation.a) + dot(q, rotation.b) * dot(k, rotation.b);
     for (std::int64_t i = 0; i < complement.axes.rows; ++i) {
@@ -59,7 +59,8 @@ TEST(Properties, NothingOrthogonalToTheDriftCorrelatesWithPosition) {
     auto options = small_head(seed);
     options.noise = seed % 2 == 0 ? 1 : 1e-3;
     const auto head = plant(options, seed);
-    EXPECT_LT(planar_rotation(head.queries, head.keys, head.pooled, {}).residual_pos_r, 1e-9);
+    EXPECT_LT(analyze_planar_rotation(head.queries, head.keys, head.pooled, {}).residual_pos_r,
+              1e-9);
   }
 }
 
@@ -67,8 +68,8 @@ TEST(Properties, BiasStrengthIsTheSameWhenEverythingIsFlipped) {
   const auto options = small_head(3);
   const auto head = plant(options, 3);
   const PlantedHead flipped(negated(head.query_rows), negated(head.key_rows));
-  const auto before = planar_rotation(head.queries, head.keys, head.pooled, {});
-  const auto after = planar_rotation(flipped.queries, flipped.keys, flipped.pooled, {});
+  const auto before = analyze_planar_rotation(head.queries, head.keys, head.pooled, {});
+  const auto after = analyze_planar_rotation(flipped.queries, flipped.keys, flipped.pooled, {});
   EXPECT_NEAR(after.bias_strength, before.bias_strength, 1e-12 * std::fabs(before.bias_strength));
   EXPECT_NEAR(after.alpha_k, before.alpha_k, 1e-12 * std::fabs(before.alpha_k));
   EXPECT_NEAR(dot(before.a, after.a), -1, 1e-12);
@@ -129,8 +130,8 @@ TEST(Properties, RowOrderDoesNotMatter) {
     EXPECT_NEAR(pca.components[i].q.r, pca2.components[i].q.r, 1e-10);
     EXPECT_NEAR(pca.components[i].explained_variance, pca2.components[i].explained_variance, 1e-12);
   }
-  const auto rotation = planar_rotation(head.queries, head.keys, head.pooled, {});
-  const auto rotation2 = planar_rotation(mixed.queries, mixed.keys, mixed.pooled, {});
+  const auto rotation = analyze_planar_rotation(head.queries, head.keys, head.pooled, {});
+  const auto rotation2 = analyze_planar_rotation(mixed.queries, mixed.keys, mixed.pooled, {});
   EXPECT_NEAR(rotation.bias_strength, rotation2.bias_strength, 1e-12);
   EXPECT_NEAR(rotation.omega_r_squared, rotation2.omega_r_squared, 1e-10);
   for (std::size_t i = 0; i < rotation.complement.size(); ++i)
@@ -216,7 +217,7 @@ TEST(Properties, DegenerateHeadsGiveDefinedResults) {
   const auto pca = combined_pca(constant.queries, constant.keys, constant.pooled, {});
   EXPECT_TRUE(std::isnan(pca.components[0].q.r));
   EXPECT_EQ(classify(pca.components[0].q.r, pca.components[0].k.r, {}), HeadClass::undefined);
-  EXPECT_EQ(planar_rotation(constant.queries, constant.keys, constant.pooled, {}).undefined,
+  EXPECT_EQ(analyze_planar_rotation(constant.queries, constant.keys, constant.pooled, {}).undefined,
             "constant_position");
   EXPECT_TRUE(std::isnan(attention_plasticity(constant.queries, constant.keys, {}).r2_scalar));
   // One row of each.
@@ -230,7 +231,8 @@ TEST(Properties, DegenerateHeadsGiveDefinedResults) {
   const PlantedHead single(one(head.query_rows), one(head.key_rows));
   EXPECT_TRUE(
       std::isnan(combined_pca(single.queries, single.keys, single.pooled, {}).components[0].q.r));
-  EXPECT_FALSE(planar_rotation(single.queries, single.keys, single.pooled, {}).undefined.empty());
+  EXPECT_FALSE(
+      analyze_planar_rotation(single.queries, single.keys, single.pooled, {}).undefined.empty());
   EXPECT_TRUE(std::isnan(attention_plasticity(single.queries, single.keys, {}).ap_overall));
 }
 

@@ -40,7 +40,7 @@ HeadRows curved_rows(int texts, const Noise* noise, std::uint64_t seed) {
   for (int text = 0; text < texts; ++text)
     for (int row = 0; row < 16; ++row) {
       const auto position =
-          static_cast<std::int32_t>(64 * row + static_cast<int>(random.below(64)));
+          static_cast<std::int32_t>(64 * row + static_cast<int>(random.next_below(64)));
       rows.position.push_back(position);
       rows.example_id.push_back(text);
       rows.bucket.push_back(position / kBucket);
@@ -249,7 +249,7 @@ TEST(Rotation, OfTwoRowsHasNoPlanes) {
   key.position = {9};
   key.vectors = {0, 1, 1, 2};
   const PlantedHead head(query, key);
-  const auto found = planar_rotation(head.queries, head.keys, head.pooled, {});
+  const auto found = analyze_planar_rotation(head.queries, head.keys, head.pooled, {});
   EXPECT_EQ(found.undefined, "no_separation");
   EXPECT_TRUE(found.complement.empty());
 }

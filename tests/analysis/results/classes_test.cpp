@@ -46,7 +46,7 @@ class Classes : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-std::vector<std::string> names_of(const AnalysisRun& run, ClassCriterion by) {
+std::vector<std::string> names_of(const AnalysisRun& run, HeadClassCriterion by) {
   std::vector<std::string> names;
   for (const auto& head : run.heads) names.push_back(to_string(classify_head(head, by, {})));
   return names;
@@ -55,9 +55,9 @@ std::vector<std::string> names_of(const AnalysisRun& run, ClassCriterion by) {
 // Positions have a standard deviation of 74 tokens: 1.5 units of noise along a, 10 along b.
 TEST_F(Classes, AxisClassFindsPositionBehindAnOffsetOnTheFirstComponent) {
   const auto run = analyse(planted(0.02, 20));
-  for (const auto& name : names_of(run, ClassCriterion::first_component))
+  for (const auto& name : names_of(run, HeadClassCriterion::first_component))
     EXPECT_EQ(name, "content_focused");
-  for (const auto& name : names_of(run, ClassCriterion::drift_axis))
+  for (const auto& name : names_of(run, HeadClassCriterion::drift_axis))
     EXPECT_EQ(name, "position_dominated");
   for (const auto& head : run.heads) EXPECT_EQ(position_component(*head.pca), 1);
   ASSERT_EQ(run.notes.size(), 1u);
@@ -67,7 +67,7 @@ TEST_F(Classes, AxisClassFindsPositionBehindAnOffsetOnTheFirstComponent) {
 
 TEST_F(Classes, BothClassesAgreeWherePositionIsTheFirstComponent) {
   const auto run = analyse(planted(0.05, 0.5));
-  for (const auto by : {ClassCriterion::first_component, ClassCriterion::drift_axis})
+  for (const auto by : {HeadClassCriterion::first_component, HeadClassCriterion::drift_axis})
     for (const auto& name : names_of(run, by)) EXPECT_EQ(name, "position_dominated");
   EXPECT_TRUE(run.notes.empty());
 }
@@ -88,7 +88,7 @@ TEST_F(Classes, AxisCorrelationIsNearZeroWithoutDrift) {
   }
   EXPECT_GT(in_sample, 0.3);
   EXPECT_LT(std::fabs(cross_fitted), 0.1);
-  for (const auto& name : names_of(run, ClassCriterion::drift_axis))
+  for (const auto& name : names_of(run, HeadClassCriterion::drift_axis))
     EXPECT_EQ(name, "content_focused");
 }
 
@@ -97,7 +97,7 @@ TEST_F(Classes, AxisClassIsUndefinedForASingleText) {
   single.head.examples = 1;
   single.head.rows_per_bucket = 16;
   const auto run = analyse(single);
-  for (const auto& name : names_of(run, ClassCriterion::drift_axis)) EXPECT_EQ(name, "");
+  for (const auto& name : names_of(run, HeadClassCriterion::drift_axis)) EXPECT_EQ(name, "");
   const auto results = result_tables(run, {});
   EXPECT_EQ(results.undefined.at("taxonomy.csv").at("r_q_axis").at("single_text"), 4);
 }

@@ -73,7 +73,7 @@ AnalysisRun run_of(const Drawn& drawn) {
                                    4 * drawn.key_seed + number + 900000007);
     shift_texts(q, 2 * drawn.query_seed + 1);
     shift_texts(k, 2 * drawn.key_seed + 2);
-    const TextGroups groups(as_rows_view(q), as_rows_view(k));
+    const JackknifeGroups groups(as_rows_view(q), as_rows_view(k));
     const auto queries = make_grouped_rows(as_rows_view(q), groups);
     const auto keys = make_grouped_rows(as_rows_view(k), groups);
     const auto pooled = pool_moments(queries.rows, keys.rows);
@@ -145,7 +145,7 @@ TEST(MeanErrors, CoverTheTruthNineteenTimesOfTwenty) {
 // Other texts have other keys and other queries: both are in the intervals of plasticity.
 TEST(MeanErrors, OfPlasticityCoverTheTruthNineteenTimesOfTwenty) {
   const auto truth = run_of({kManyTexts, 4242, kManyTexts, 4242});
-  const double reach = student_t_quantile(0.05, 19);
+  const double reach = student_t_critical_value(0.05, 19);
   double bins = 0;
   double covered_bins = 0;
   const auto covered = coverage(
@@ -301,7 +301,7 @@ TEST_F(AnalysedCapture, SaysWhenRowsAreFew) {
   EXPECT_THAT(run.warnings[0], HasSubstr("64 dimensions"));
   EXPECT_THAT(run.warnings[0], HasSubstr("by chance, see position_r_null"));
   for (const auto& head : run.heads) {
-    EXPECT_TRUE(has_few_rows(head));
+    EXPECT_TRUE(is_unreliable(head));
     EXPECT_GT(head.rotation->null.position_r, 0.5);
   }
   AnalyzeOptions options;

@@ -17,7 +17,7 @@ namespace {
 std::vector<std::vector<double>> reference_pattern(QueryKeyStore& store, std::int64_t layer,
                                                    std::int64_t head) {
   const auto& config = store.config();
-  const auto vectors = store.head(layer, head);
+  const auto vectors = store.head_vectors(layer, head);
   const auto window = config.layers[as_index(layer)].window;
   std::vector<std::vector<double>> pattern(as_index(store.rows()));
   for (std::int64_t query = 0; query < store.rows(); ++query) {
@@ -40,13 +40,13 @@ std::vector<std::vector<double>> reference_pattern(QueryKeyStore& store, std::in
 
 // Cell (i, j) of a tile from the pattern.
 double reference_cell(const std::vector<std::vector<double>>& pattern, std::int64_t first_query,
-                      std::int64_t first_key, std::int64_t width, CellValue value) {
+                      std::int64_t first_key, std::int64_t width, ReduceOp value) {
   double cell = 0;
   const auto end = static_cast<std::int64_t>(pattern.size());
   for (auto query = first_query; query < std::min(end, first_query + width); ++query)
     for (auto key = first_key; key < std::min(end, first_key + width); ++key) {
       const double p = pattern[as_index(query)][as_index(key)];
-      cell = value == CellValue::largest ? std::max(cell, p) : cell + p;
+      cell = value == ReduceOp::largest ? std::max(cell, p) : cell + p;
     }
   return cell;
 }
@@ -100,7 +100,7 @@ class Tiles : public testing::Test {
   std::vector<std::vector<double>> pattern_ = reference_pattern(store_, 2, 1);
   HeadAttention attention_{store_, 2, 1};
 
-  void expect_cells(int level, std::int64_t row, std::int64_t column, CellValue value) {
+  void expect_cells(int level, std::int64_t row, std::int64_t column, ReduceOp value) {
     const auto tile = attention_.tile(level, row, column, value);
     EXPECT_TRUE(tile.exact);
     const auto width = std::int64_t{1} << level;
@@ -116,9 +116,9 @@ class Tiles : public testing::Test {
 };
 
 TEST_F(Tiles, AreExactAtEveryLevel) {
-  EXPECT_EQ(attention_.base_level(), 1);
-  EXPECT_DOUBLE_EQ(attention_.extend_overview(60), 1.0);
-  for (const auto value : {CellValue::largest, CellValue::sum}) {
+  EXPECT_EQ(attention_.overview_level(), 1);
+  EXPECT_DOUBLE_EQ(attention_.compute_overview_part(60), 1.0);
+  for (const auto value : {ReduceOp::largest, ReduceOp::sum}) {
     expect_cells(0, 5, 2, value);
     expect_cells(0, 9, 9, value);
     expect_cells(1, 3, 1, value);
@@ -128,14 +128,14 @@ TEST_F(Tiles, AreExactAtEveryLevel) {
 }
 
 TEST_F(Tiles, ArePreviewsUntilTheOverviewIsComplete) {
-  const auto preview = attention_.tile(4, 0, 0, CellValue::largest);
+  const auto preview = attention_.tile(4, 0, 0, ReduceOp::largest);
   EXPECT_FALSE(preview.exact);
   // The preview of row 100 of the cells is query 1608 alone.
   double expected = 0;
   for (std::size_t key = 640; key < 656; ++key) expected = std::max(expected, pattern_[1608][key]);
   EXPECT_NEAR(preview.cells[100 * kTileCells + 40], expected, 1e-5 * expected);
-  EXPECT_GT(attention_.extend_overview(0), 0.0);
-  EXPECT_TRUE(attention_.tile(0, 9, 3, CellValue::sum).exact);
+  EXPECT_GT(attention_.compute_overview_part(0), 0.0);
+  EXPECT_TRUE(attention_.tile(0, 9, 3, ReduceOp::sum).exact);
 }
 
 TEST_F(Tiles, StatisticsAreMeansOverSampledQueries) {

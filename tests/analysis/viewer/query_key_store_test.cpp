@@ -19,23 +19,24 @@ std::vector<float> values(const HeadVectors& head, std::int64_t count) {
   return all;
 }
 
-TEST(QueryKeyPlan, KeepsAllLayersWhereTheyFit) {
+TEST(QueryKeyStoragePlan, KeepsAllLayersWhereTheyFit) {
   const auto config = read_model_config(golden_path("smollm3_list"));
-  const auto plan = plan_query_key_store(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
-  EXPECT_FALSE(plan.recomputes());
+  const auto plan = plan_query_key_storage(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
+  EXPECT_FALSE(plan.recomputes_layers());
   EXPECT_EQ(plan.kept_layers, config.n_layers);
   EXPECT_EQ(plan.layer_bytes, kTokens * (config.n_heads + config.n_kv_heads) * config.d_head * 4);
-  EXPECT_THAT(describe_plan(plan), testing::HasSubstr("keeps q and k of all 4 layers"));
+  EXPECT_THAT(describe_storage_plan(plan), testing::HasSubstr("keeps q and k of all 4 layers"));
 }
 
-TEST(QueryKeyPlan, IsWithinItsMemoryOrRefused) {
+TEST(QueryKeyStoragePlan, IsWithinItsMemoryOrRefused) {
   const auto config = read_model_config(golden_path("smollm3_list"));
-  const auto all = plan_query_key_store(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
+  const auto all = plan_query_key_storage(config, {}, DType::f32, kTokens, std::int64_t{1} << 30);
   bool recomputed = false;
-  for (auto memory = all.bytes() - 1; memory > all.pass_bytes; memory -= all.layer_bytes / 3) try {
-      const auto plan = plan_query_key_store(config, {}, DType::f32, kTokens, memory);
-      EXPECT_LE(plan.bytes(), memory);
-      EXPECT_TRUE(plan.recomputes());
+  for (auto memory = all.memory_bytes() - 1; memory > all.pass_bytes; memory -= all.layer_bytes / 3)
+    try {
+      const auto plan = plan_query_key_storage(config, {}, DType::f32, kTokens, memory);
+      EXPECT_LE(plan.memory_bytes(), memory);
+      EXPECT_TRUE(plan.recomputes_layers());
       EXPECT_GE(plan.kept_layers, 2);
       recomputed = true;
     } catch (const Error& error) {
@@ -60,7 +61,8 @@ TEST(QueryKeyStore, RecomputedLayersAreBitIdentical) {
     QueryKeyStore store(model, ids, plan, true);
     for (const std::int64_t layer : {0, 3, 1, 2, 0})
       for (std::int64_t head = 0; head < config.n_heads; ++head)
-        EXPECT_EQ(values(store.head(layer, head), count), values(whole.head(layer, head), count))
+        EXPECT_EQ(values(store.head_vectors(layer, head), count),
+                  values(whole.head_vectors(layer, head), count))
             << "layer " << layer << " head " << head << " step " << step;
   }
 }
@@ -73,8 +75,8 @@ TEST(QueryKeyStore, SixteenBitStorageRoundsToTheType) {
   plan.dtype = DType::bf16;
   QueryKeyStore store(model, ids, plan, true);
   const auto count = 40 * model->config().d_head;
-  const auto found = values(store.head(1, 3), count);
-  const auto expected = values(exact.head(1, 3), count);
+  const auto found = values(store.head_vectors(1, 3), count);
+  const auto expected = values(exact.head_vectors(1, 3), count);
   for (std::size_t i = 0; i < found.size(); ++i)
     // bfloat16 has 8 significant bits: rounding changes a value by at most 2^-8 of it.
     EXPECT_NEAR(found[i], expected[i], std::abs(expected[i]) / 256) << i;
@@ -96,7 +98,7 @@ TEST(QueryKeyStore, OfAGpuEqualsTheHooks) {
   model->run(batch, collector);
   for (const auto& [point, q] : collector.kept())
     for (std::int64_t head = 0; head < config.n_heads; ++head) {
-      const auto vectors = store.head(point.layer, head);
+      const auto vectors = store.head_vectors(point.layer, head);
       for (std::int64_t row = 0; row < kTokens; ++row)
         for (std::int64_t i = 0; i < config.d_head; ++i)
           ASSERT_EQ(vectors.q[row * config.d_head + i],

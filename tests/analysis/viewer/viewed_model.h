@@ -27,8 +27,8 @@ inline std::vector<std::int32_t> some_tokens(std::int64_t count) {
 inline QueryKeyStore viewed_model(const std::shared_ptr<const Model>& model,
                                   const std::vector<std::int32_t>& ids,
                                   std::int64_t memory = std::int64_t{1} << 40) {
-  const auto plan = plan_query_key_store(model->config(), model->device(), model->dtype(),
-                                         static_cast<std::int64_t>(ids.size()), memory);
+  const auto plan = plan_query_key_storage(model->config(), model->device(), model->dtype(),
+                                           static_cast<std::int64_t>(ids.size()), memory);
   return {model, ids, plan, true};
 }
 

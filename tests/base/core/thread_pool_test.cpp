@@ -87,7 +87,7 @@ TEST(CgroupCores, TakesTheSmallestQuotaOfTheGroupAndItsParents) {
     std::ofstream(root.path() + group + "/cpu.max") << limit << "\n";
   };
   const auto cores = [&](const std::string& membership) {
-    return cgroup_cores(membership, root.path());
+    return cgroup_cpu_limit(membership, root.path());
   };
   EXPECT_EQ(cores("0::/slice/job\n"), 0);
   set("/slice/job", "max 100000");

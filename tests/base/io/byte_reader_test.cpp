@@ -15,8 +15,8 @@ constexpr auto kBytes = "\x01\x02\x03\x04\x05\x06\x07\x08text"sv;
 
 ByteReader reader_of(std::string_view bytes) {
   return {bytes, [](const TruncatedRead& read) {
-            bad_input("f: {} wants {} bytes at {}, {} are there", read.field, read.wanted,
-                      read.offset, read.available);
+            reject("f: {} wants {} bytes at {}, {} are there", read.field, read.wanted, read.offset,
+                   read.available);
           }};
 }
 

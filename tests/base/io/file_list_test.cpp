@@ -113,10 +113,10 @@ void refuse_flock(int error) {
 
 TEST(FileLock, AFileSystemWithoutLocksIsNotABusyOne) {
   const TemporaryFolder folder;
-  const auto lock = [&](int error, FileLock::LockWait wait) {
+  const auto lock = [&](int error, FileLock::Blocking blocking) {
     refuse_flock(error);
     try {
-      const FileLock held(folder.file("lock"), FileLock::LockMode::exclusive, wait);
+      const FileLock held(folder.file("lock"), FileLock::LockMode::exclusive, blocking);
       std::_Exit(held.is_held() ? 3 : 4);
     } catch (const Error& refused) {
       std::fputs(refused.what(), stderr);
@@ -124,13 +124,14 @@ TEST(FileLock, AFileSystemWithoutLocksIsNotABusyOne) {
     }
   };
   for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP, EIO})
-    for (const auto wait : {FileLock::LockWait::no, FileLock::LockWait::yes})
-      EXPECT_EXIT(lock(error, wait), testing::ExitedWithCode(1), "lock: cannot lock: .*NO_LOCK=1");
-  EXPECT_EXIT(lock(EWOULDBLOCK, FileLock::LockWait::no), testing::ExitedWithCode(4), "");
+    for (const auto blocking : {FileLock::Blocking::no, FileLock::Blocking::yes})
+      EXPECT_EXIT(lock(error, blocking), testing::ExitedWithCode(1),
+                  "lock: cannot lock: .*NO_LOCK=1");
+  EXPECT_EXIT(lock(EWOULDBLOCK, FileLock::Blocking::no), testing::ExitedWithCode(4), "");
   EXPECT_EXIT(
       {
         ::setenv("QKSCOPE_NO_LOCK", "1", 1);
-        lock(ENOSYS, FileLock::LockWait::no);
+        lock(ENOSYS, FileLock::Blocking::no);
       },
       testing::ExitedWithCode(3), "");
 }

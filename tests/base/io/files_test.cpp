@@ -188,7 +188,7 @@ TEST(OutputFile, MissingFolderIsNamed) {
 TEST(SystemError, FullDiskIsAFailureMissingFileIsBadInput) {
   const auto kind = [](int error) {
     try {
-      system_error("write", "x", error);
+      throw_system_error("write", "x", error);
     } catch (const Error& thrown) {
       return thrown.kind();
     }
@@ -220,13 +220,13 @@ TEST(Folder, QueriesDoNotThrow) {
 }
 
 TEST(OpenFiles, AnOpenDescriptorReducesTheCount) {
-  const auto before = available_file_descriptors();
+  const auto before = count_free_file_descriptors();
   EXPECT_GT(before, 0u);
   const int file = ::dup(0);
   ASSERT_GE(file, 0);
-  EXPECT_EQ(available_file_descriptors(), before - 1);
+  EXPECT_EQ(count_free_file_descriptors(), before - 1);
   ::close(file);
-  EXPECT_EQ(available_file_descriptors(), before);
+  EXPECT_EQ(count_free_file_descriptors(), before);
 }
 
 }  // namespace

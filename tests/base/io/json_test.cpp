@@ -7,6 +7,7 @@
 #include "base/core/error.h"
 #include "base/io/output_file.h"
 #include "error_message.h"
+#include "qkscope/experimental/text.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -27,9 +28,9 @@ TEST(Json, ErrorsNameFileAndPlace) {
 TEST(Json, RepeatedKeysAreRefusedOnRequest) {
   const std::string text = R"({"a": {"x": 1}, "b": {"x": 2}, "a": 3})";
   EXPECT_EQ(parse_json(text, "f.json")["a"], 3);
-  EXPECT_EQ(parse_json(R"({"a": {"x": 1}, "x": 2})", "f.json", RepeatedKeyPolicy::refuse)["x"], 2);
+  EXPECT_EQ(parse_json(R"({"a": {"x": 1}, "x": 2})", "f.json", DuplicateKeyPolicy::refuse)["x"], 2);
   try {
-    parse_json(text, "f.json", RepeatedKeyPolicy::refuse);
+    parse_json(text, "f.json", DuplicateKeyPolicy::refuse);
     FAIL() << "a repeated key was accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "f.json: the key \"a\" appears twice in one object");

@@ -24,7 +24,7 @@ namespace {
 std::vector<double> numbers(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<double> x(count);
-  for (double& value : x) value = static_cast<double>(random.below(1 << 30)) / (1 << 29) - 1;
+  for (double& value : x) value = static_cast<double>(random.next_below(1 << 30)) / (1 << 29) - 1;
   return x;
 }
 
@@ -64,7 +64,7 @@ std::uint64_t digest_of_kernels() {
     const Matrix x = matrix_of(5 * rows, 37, 3);
     Matrix gram(37, 37);
     add_gram(x.data.data(), x.rows, gram);
-    fill_lower_triangle(gram);
+    mirror_upper_triangle(gram);
     digest.add<double>(gram.data);
     const auto floats = narrow(x.data);
     std::vector<float> product(static_cast<std::size_t>(5 * (rows % 19) + kFewColumnsPadding));
@@ -75,13 +75,13 @@ std::uint64_t digest_of_kernels() {
     const auto weight = numbers(3, 8);
     const std::int64_t some[] = {4, 0, 2};
     std::vector<double> weighted(37);
-    const WeightedSum sums[] = {{weight, weighted}};
-    add_centred_gram(floats.data(), some, mean, gram, sums);
-    fill_lower_triangle(gram);
+    const WeightedRowSum sums[] = {{weight, weighted}};
+    add_centred_gram_and_sums(floats.data(), some, mean, gram, sums);
+    mirror_upper_triangle(gram);
     digest.add<double>(gram.data);
     digest.add<double>(weighted);
     std::vector<double> along(static_cast<std::size_t>(x.rows));
-    row_dot_products(floats.data(), x.rows, mean, along.data());
+    compute_row_dots(floats.data(), x.rows, mean, along.data());
     digest.add<double>(along);
   }
   for (const std::size_t count : {1U, 15U, 16U, 1003U}) {
@@ -116,19 +116,19 @@ std::uint64_t digest_of_fourier_kernels() {
     const auto x = narrow(numbers(2 * size, 6));
     std::vector<FourComplex> signal(size / 4);
     std::memcpy(signal.data(), x.data(), x.size() * sizeof(float));
-    Fft::cached_of_size(size)->forward(signal);
+    Fft::find_or_make_cached(size)->transform_in_place(signal);
     digest.add<FourComplex>(signal);
   }
   std::vector<std::int32_t> positions(700);
   for (std::size_t i = 0; i < positions.size(); ++i)
     positions[i] = 3 * static_cast<std::int32_t>(i);
-  const PositionOrder order(positions);
+  const SortedPositions order(positions);
   const auto parts = numbers(2 * 700, 8);
   std::vector<std::complex<double>> signal;
   for (std::size_t i = 0; i < 700; ++i) signal.emplace_back(parts[2 * i], parts[2 * i + 1]);
-  Nufft spectrum(order.offsets(), order.length(), {0, 1});
-  spectrum.transform_values(signal);
-  for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
+  Nufft spectrum(order.offsets(), order.position_extent(), {0, 1});
+  spectrum.compute_spectrum(signal);
+  for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power_at_half_step(half));
   std::vector<PeakCandidate> found;
   spectrum.find_peaks_above(0.5F * spectrum.max_power_in_band(),
                             0.4F * spectrum.max_power_in_band(), found);
@@ -136,7 +136,7 @@ std::uint64_t digest_of_fourier_kernels() {
     digest.add(static_cast<double>(half));
     digest.add(power);
   }
-  for (const auto& sum : expand_phase_sum(0.37, order, signal).sum) {
+  for (const auto& sum : fourier_sum_taylor_series(0.37, order, signal).sum) {
     digest.add(sum.real());
     digest.add(sum.imag());
   }
@@ -147,7 +147,7 @@ TEST(CpuTargets, ProductsAreOneChainOfFusedMultiplyAdds) {
   const Matrix left = matrix_of(31, 67, 1);
   const Matrix right = matrix_of(67, 13, 2);
   for_each_cpu_target([&](const std::string& target) {
-    if (!has_fused_multiply_add(target)) return;
+    if (!cpu_target_has_fma(target)) return;
     const Matrix product = multiply(left, right);
     for (std::int64_t i = 0; i < product.rows; ++i)
       for (std::int64_t j = 0; j < product.cols; ++j) {
@@ -161,7 +161,7 @@ TEST(CpuTargets, ProductsAreOneChainOfFusedMultiplyAdds) {
 
 TEST(CpuTargets, KernelsGiveTheSameBytesOnEveryCpu) {
   for_each_cpu_target([](const std::string& target) {
-    if (!has_fused_multiply_add(target)) return;
+    if (!cpu_target_has_fma(target)) return;
     EXPECT_EQ(digest_of_kernels(), 18105846977759417413U);
   });
 }
@@ -169,7 +169,7 @@ TEST(CpuTargets, KernelsGiveTheSameBytesOnEveryCpu) {
 TEST(CpuTargets, FourierKernelsGiveTheSameBytesUnderEveryTarget) {
   std::vector<std::uint64_t> digests;
   for_each_cpu_target([&](const std::string& target) {
-    if (has_fused_multiply_add(target)) digests.push_back(digest_of_fourier_kernels());
+    if (cpu_target_has_fma(target)) digests.push_back(digest_of_fourier_kernels());
   });
   for (const auto digest : digests) EXPECT_EQ(digest, digests.front());
 }
@@ -231,7 +231,7 @@ TEST(CpuTargets, PlasticityAlongLinesAgreesWithNormalCdf) {
         std::vector<float> z(static_cast<std::size_t>(4 * lanes));
         for (std::size_t i = 0; i < z.size(); ++i)
           z[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i % 13);
-        LanePointRanges points{first, end};
+        QueryRangesPerSimdLane points{first, end};
         for (std::int32_t lane = 0; lane < lanes; ++lane) {
           points.lane_first[lane] = std::clamp(lane == 1 ? 3 : 0, first, end);
           points.lane_end[lane] = std::clamp(lane == 2 ? 6 : 12, first, end);
@@ -264,7 +264,7 @@ TEST(CpuTargets, PlasticityOfLargeZIsZero) {
   const float z[] = {1e4F, -1e4F, 1e20F, 0};
   const std::int32_t column = 0;
   const float fraction = 0;
-  LanePointRanges points{0, 1};
+  QueryRangesPerSimdLane points{0, 1};
   std::fill_n(points.lane_end, kMostLanes, 1);
   for_each_cpu_target([&](const std::string&) {
     std::uint32_t running[8] = {};

@@ -19,7 +19,7 @@ namespace {
 std::vector<std::int32_t> random_positions(std::size_t count, std::int32_t below, Random& random) {
   std::vector<std::int32_t> positions(count);
   for (auto& position : positions)
-    position = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(below)));
+    position = static_cast<std::int32_t>(random.next_below(static_cast<std::uint64_t>(below)));
   return positions;
 }
 
@@ -34,9 +34,9 @@ TEST(Fft, AgreesWithTheDirectSum) {
         point.im[lane] = static_cast<float>(random.normal());
         values.emplace_back(float{point.re[lane]}, float{point.im[lane]});
       }
-    const auto fft = Fft::cached_of_size(size);
+    const auto fft = Fft::find_or_make_cached(size);
     std::size_t done = 0;
-    fft->forward(signal, [&](std::size_t begin, std::size_t end) {
+    fft->transform_in_place(signal, [&](std::size_t begin, std::size_t end) {
       EXPECT_EQ(begin, done);
       done = end;
     });
@@ -48,10 +48,10 @@ TEST(Fft, AgreesWithTheDirectSum) {
             values[n] * std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k * n % size) /
                                             static_cast<double>(size));
       // Single precision over 13 radix-2 levels.
-      const auto [vector, lane] = fft->locate_frequency(k);
+      const auto [vector, lane] = fft->simd_index_of_frequency(k);
       EXPECT_NEAR(signal[vector].re[lane], sum.real(), 1e-5 * static_cast<double>(size));
       EXPECT_NEAR(signal[vector].im[lane], sum.imag(), 1e-5 * static_cast<double>(size));
-      EXPECT_EQ(fft->block_residues()[fft->block_index(k % fft->block_count())],
+      EXPECT_EQ(fft->block_residues()[fft->block_of_residue(k % fft->block_count())],
                 k % fft->block_count());
     }
   }
@@ -75,17 +75,17 @@ std::vector<std::complex<double>> noise(std::size_t count, Random& random) {
   return values;
 }
 
-TEST(PhaseSumTaylorSeries, AgreesWithDirectSumsWithinItsReach) {
+TEST(FourierSumTaylorSeries, AgreesWithDirectSumsWithinItsReach) {
   for (const std::int32_t length : {300, 4096, 131072}) {
     Random random(5);
     const auto positions = random_positions(1000, length, random);
-    const PositionOrder order(positions);
+    const SortedPositions order(positions);
     const auto values = noise(positions.size(), random);
     const double omega = 0.37;
-    const auto sums = expand_phase_sum(omega, order, values);
-    const double middle = 0.5 * static_cast<double>(order.length() - 1);
+    const auto sums = fourier_sum_taylor_series(omega, order, values);
+    const double middle = 0.5 * static_cast<double>(order.position_extent() - 1);
     for (const double share : {0.0, 0.2, -1.0, 1.0}) {
-      const double move = share * PhaseSumTaylorSeries::largest_exact_shift(order);
+      const double move = share * FourierSumTaylorSeries::max_accurate_frequency_shift(order);
       std::complex<long double> sum;
       std::complex<long double> slope;
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -108,11 +108,11 @@ TEST(PhaseSumTaylorSeries, AgreesWithDirectSumsWithinItsReach) {
 TEST(LowFrequencySums, AgreesWithDirectSumsUpTo48Radians) {
   for (const std::int32_t length : {2, 60, 4096, 131072}) {
     Random random(6);
-    const PositionOrder order(random_positions(1000, length, random));
-    std::vector<double> values(static_cast<std::size_t>(order.rows()));
+    const SortedPositions order(random_positions(1000, length, random));
+    std::vector<double> values(static_cast<std::size_t>(order.row_count()));
     for (double& value : values) value = random.normal();
     const LowFrequencySums slow(order, values);
-    const auto span = static_cast<double>(order.length());
+    const auto span = static_cast<double>(order.position_extent());
     for (const double turned : {0.1, 3.0, 21.0, 48.0}) {
       std::complex<long double> sums[3];
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -138,19 +138,20 @@ TEST(LowFrequencySums, AgreesWithDirectSumsUpTo48Radians) {
 TEST(Nufft, AgreesWithTheReference) {
   for (std::uint64_t round = 0; round < 24; ++round) {
     Random random(round);
-    const auto length = static_cast<std::int32_t>(2 + random.below(round % 3 == 0 ? 60 : 6000));
+    const auto length =
+        static_cast<std::int32_t>(2 + random.next_below(round % 3 == 0 ? 60 : 6000));
     const double highest = 0.05 + 3.05 * random.uniform();
-    const auto offsets = random_positions(1 + random.below(600), length, random);
+    const auto offsets = random_positions(1 + random.next_below(600), length, random);
     const auto values = noise(offsets.size(), random);
     Nufft spectrum(offsets, length, {0, highest});
-    spectrum.transform_values(values);
+    spectrum.compute_spectrum(values);
     double energy = 0;
     for (const auto& value : values) energy += std::norm(value);
     const auto last = static_cast<std::int64_t>(highest / spectrum.frequency_step());
     for (std::int64_t k = -last; k <= last; k += 37) {
       const double omega = static_cast<double>(k) * spectrum.frequency_step();
-      const auto sum = nufft_reference(offsets, values, omega, spectrum.origin());
-      EXPECT_LT(std::abs(spectrum.value_at_point(k) - sum), 5e-3 * std::sqrt(energy))
+      const auto sum = nufft_reference(offsets, values, omega, spectrum.phase_origin());
+      EXPECT_LT(std::abs(spectrum.value_at_grid_point(k) - sum), 5e-3 * std::sqrt(energy))
           << round << " " << k;
     }
   }
@@ -164,37 +165,39 @@ TEST(Nufft, FindsAllPointsAboveTheThreshold) {
       Random random(11);
       const auto offsets = random_positions(400, length, random);
       Nufft spectrum(offsets, length, band);
-      spectrum.transform_values(noise(offsets.size(), random));
+      spectrum.compute_spectrum(noise(offsets.size(), random));
       std::vector<PeakCandidate> found;
       const float least = 0.5F * spectrum.max_power_in_band();
       spectrum.find_peaks_above(least, 0, found);
       std::set<std::int64_t> halves;
       for (const auto& [half, power] : found) {
         halves.insert(half > spectrum.size() ? half - 2 * spectrum.size() : half);
-        EXPECT_NEAR(power, spectrum.power(half), 0.02 * power) << length << " " << half;
+        EXPECT_NEAR(power, spectrum.power_at_half_step(half), 0.02 * power)
+            << length << " " << half;
       }
-      for (auto half = spectrum.band_first_half_step(); half <= spectrum.band_last_half_step();
-           ++half)
+      for (auto half = spectrum.band_low_in_half_steps();
+           half <= spectrum.band_high_in_half_steps(); ++half)
         for (const auto of_either_sign : {half, -half})
           EXPECT_TRUE(halves.contains(of_either_sign) ||
-                      spectrum.power(of_either_sign) <= 1.02 * least)
+                      spectrum.power_at_half_step(of_either_sign) <= 1.02 * least)
               << length << " " << of_either_sign;
     }
 }
 
 // Takes unsorted rows.
-RotationFrequencyPeak strongest_rotation(FrequencySearch& search, const std::vector<double>& cosine,
-                                         const std::vector<double>& sine) {
+RotationFrequencyPeak strongest_rotation_frequency(FrequencySearch& search,
+                                                   const std::vector<double>& cosine,
+                                                   const std::vector<double>& sine) {
   std::vector<std::complex<double>> units(cosine.size());
   for (std::size_t i = 0; i < cosine.size(); ++i)
-    units[search.position_order().sorted_ranks()[i]] = {cosine[i], sine[i]};
-  return search.strongest_rotation(units);
+    units[search.sorted_positions().row_ranks()[i]] = {cosine[i], sine[i]};
+  return search.strongest_rotation_frequency(units);
 }
 
 SinusoidFit best_sinusoid(FrequencySearch& search, const std::vector<double>& values) {
   std::vector<double> ordered(values.size());
   for (std::size_t i = 0; i < values.size(); ++i)
-    ordered[search.position_order().sorted_ranks()[i]] = values[i];
+    ordered[search.sorted_positions().row_ranks()[i]] = values[i];
   return search.best_sinusoid(ordered);
 }
 
@@ -210,8 +213,8 @@ TEST(FrequencySearch, NeverMissesThePeak) {
   const int rounds = kSanitized ? 10 : 100;
   for (int round = 0; round < rounds; ++round) {
     Random random(static_cast<std::uint64_t>(round) + 17);
-    const auto length = static_cast<std::int32_t>(40 + random.below(800));
-    const auto rows = 20 + random.below(150);
+    const auto length = static_cast<std::int32_t>(40 + random.next_below(800));
+    const auto rows = 20 + random.next_below(150);
     std::vector<std::int32_t> t;
     std::vector<double> angle;
     std::vector<double> cosine;
@@ -219,7 +222,8 @@ TEST(FrequencySearch, NeverMissesThePeak) {
     const double planted = random.uniform();
     const double order = round % 3 == 0 ? 0 : 0.5 * random.uniform();
     for (std::uint64_t i = 0; i < rows; ++i) {
-      t.push_back(7 + static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
+      t.push_back(7 +
+                  static_cast<std::int32_t>(random.next_below(static_cast<std::uint64_t>(length))));
       const bool turning = random.uniform() < order;
       angle.push_back(turning ? planted * t.back() : 2 * std::numbers::pi * random.uniform());
       cosine.push_back(std::cos(angle.back()));
@@ -227,7 +231,7 @@ TEST(FrequencySearch, NeverMissesThePeak) {
     }
     const FrequencyBand band{round % 4 == 0 ? 0.01 : 0.0, round % 5 == 0 ? 2.0 : 1.0};
     FrequencySearch search(t, band);
-    const auto peak = strongest_rotation(search, cosine, sine);
+    const auto peak = strongest_rotation_frequency(search, cosine, sine);
     double best = 0;
     const double step = 0.1 / length;
     for (double omega = band.low; omega <= band.high; omega += step)
@@ -248,12 +252,12 @@ TEST(FrequencySearch, RecoversPlantedFrequenciesExactly) {
     std::vector<double> sine;
     Random random(3);
     for (int i = 0; i < 4000; ++i) {
-      t.push_back(static_cast<std::int32_t>(random.below(131072)));
+      t.push_back(static_cast<std::int32_t>(random.next_below(131072)));
       cosine.push_back(std::cos(omega * t.back() + 1));
       sine.push_back(-std::sin(omega * t.back() + 1));
     }
     FrequencySearch search(t, {0, 1});
-    const auto peak = strongest_rotation(search, cosine, sine);
+    const auto peak = strongest_rotation_frequency(search, cosine, sine);
     EXPECT_NEAR(peak.strength, 1, 1e-12);
     EXPECT_NEAR(peak.omega, omega, 1e-11);
     EXPECT_TRUE(peak.reversed);
@@ -293,12 +297,12 @@ Real r_squared(Real omega, const std::vector<std::int32_t>& t, const std::vector
 TEST(LombScargle, FindsTheGlobalMaximum) {
   for (int round = 0; round < (kSanitized ? 4 : 20); ++round) {
     Random random(static_cast<std::uint64_t>(round) + 5);
-    const auto length = static_cast<std::int32_t>(60 + random.below(500));
+    const auto length = static_cast<std::int32_t>(60 + random.next_below(500));
     std::vector<std::int32_t> t;
     std::vector<double> y;
     const double omega = random.uniform();
     for (int i = 0; i < 150; ++i) {
-      t.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
+      t.push_back(static_cast<std::int32_t>(random.next_below(static_cast<std::uint64_t>(length))));
       const double share = static_cast<double>(t.back()) / length;
       const double wave[] = {std::cos(omega * t.back()), 0.0, 3 * share,
                              std::sin(2 * share) + share};
@@ -307,7 +311,7 @@ TEST(LombScargle, FindsTheGlobalMaximum) {
     const FrequencyBand band{round % 5 == 0 ? 0.05 : 0.0, 1};
     FrequencySearch search(t, band);
     const auto found = best_sinusoid(search, y);
-    const auto span = static_cast<double>(search.position_order().length());
+    const auto span = static_cast<double>(search.sorted_positions().position_extent());
     const double low = std::max(band.low, std::numbers::pi / 4 / span);
     for (double at = low; at <= band.high; at += 0.2 / span)
       EXPECT_GE(found.r_squared, r_squared(at, t, y) * (1 - 1e-10)) << round;
@@ -330,7 +334,7 @@ TEST(YoudenJ, AgreesWithTryingEveryThreshold) {
                                      : std::round(random.normal() + shift));
       lower.push_back(round % 2 == 0 ? random.normal() : std::round(random.normal()));
     }
-    lower.resize(40 + random.below(50));
+    lower.resize(40 + random.next_below(50));
     double best = 0;
     for (const auto* thresholds : {&upper, &lower})
       for (const double c : *thresholds) {

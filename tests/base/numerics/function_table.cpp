@@ -16,15 +16,16 @@ void print_correlations() {
   for (const long n : {3L, 4L, 5L, 10L, 47L, 100L, 1000L, 8000L, 16000L, 1000000L})
     for (const double r :
          {0.0, 1e-9, 1e-3, 0.01, 0.05, 0.1, -0.2, 0.3, 0.5, 0.7, 0.9, 0.99, -0.9999})
-      std::printf("pearson,%ld,%.17g,%.17g\n", n, r, qkscope::log_p_of_correlation(r, n));
+      std::printf("pearson,%ld,%.17g,%.17g\n", n, r, qkscope::log_p_value_of_correlation(r, n));
 }
 
 void print_chance() {
   for (const long n : {2L, 3L, 4L, 10L, 47L, 1000L, 8000L, 1000000L})
-    std::printf("by_chance,%ld,%.17g\n", n, qkscope::expected_abs_r_by_chance(n));
+    std::printf("by_chance,%ld,%.17g\n", n, qkscope::expected_abs_r_under_null(n));
   for (const long degrees : {1L, 2L, 3L, 9L, 19L, 100L, 100000L})
     for (const double p : {0.3, 0.05, 0.01, 1e-6})
-      std::printf("student,%ld,%.17g,%.17g\n", degrees, p, qkscope::student_t_quantile(p, degrees));
+      std::printf("student,%ld,%.17g,%.17g\n", degrees, p,
+                  qkscope::student_t_critical_value(p, degrees));
 }
 
 void print_kolmogorov() {

@@ -33,7 +33,7 @@ void check_products_of_all_shapes() {
         const Matrix right = random_matrix(depth, cols, 2);
         const Matrix turned = random_matrix(cols, depth, 3);
         const Matrix product = multiply(left, right);
-        const Matrix product_turned = multiply_transposed(left, turned);
+        const Matrix product_turned = multiply_by_transpose(left, turned);
         for (std::int64_t i = 0; i < rows; ++i)
           for (std::int64_t j = 0; j < cols; ++j) {
             double sum = 0;
@@ -58,7 +58,7 @@ void check_gram_of_all_shapes() {
       const Matrix x = random_matrix(rows, cols, 4);
       Matrix gram(cols, cols);
       add_gram(x.data.data(), rows, gram);
-      fill_lower_triangle(gram);
+      mirror_upper_triangle(gram);
       for (std::int64_t i = 0; i < cols; ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
           double sum = 0;
@@ -84,12 +84,12 @@ FloatMatrix in_float(const Matrix& matrix) {
 void check_narrow_products(bool fused) {
   Random random(5);
   for (int round = 0; round < 200; ++round) {
-    const auto rows = static_cast<std::int64_t>(1 + random.below(40));
-    const auto depth = static_cast<std::int64_t>(1 + random.below(70));
-    const auto columns = static_cast<std::int64_t>(1 + random.below(20));
-    const FloatMatrix left = in_float(random_matrix(rows, depth, random.next()));
+    const auto rows = static_cast<std::int64_t>(1 + random.next_below(40));
+    const auto depth = static_cast<std::int64_t>(1 + random.next_below(70));
+    const auto columns = static_cast<std::int64_t>(1 + random.next_below(20));
+    const FloatMatrix left = in_float(random_matrix(rows, depth, random.next_uint64()));
     const FloatMatrix right =
-        in_float(random_matrix(depth, columns + 2 + kFewColumnsPadding, random.next()));
+        in_float(random_matrix(depth, columns + 2 + kFewColumnsPadding, random.next_uint64()));
     constexpr float kUntouched = -7;
     std::vector<float> product(static_cast<std::size_t>(rows * columns + 2 * kFewColumnsPadding),
                                kUntouched);
@@ -109,7 +109,7 @@ void check_narrow_products(bool fused) {
 
 TEST(Products, NarrowProductsAgreeWithTheReference) {
   for_each_cpu_target(
-      [](const std::string& target) { check_narrow_products(has_fused_multiply_add(target)); });
+      [](const std::string& target) { check_narrow_products(cpu_target_has_fma(target)); });
 }
 
 void check_centred_gram() {
@@ -122,9 +122,9 @@ void check_centred_gram() {
     const Matrix weight = random_matrix(1, 70, 9);
     Matrix gram(cols, cols);
     std::vector<double> weighted(static_cast<std::size_t>(cols));
-    const WeightedSum sums[] = {{weight.data, weighted}};
-    add_centred_gram(rows.data(), some, mean.data, gram, sums);
-    fill_lower_triangle(gram);
+    const WeightedRowSum sums[] = {{weight.data, weighted}};
+    add_centred_gram_and_sums(rows.data(), some, mean.data, gram, sums);
+    mirror_upper_triangle(gram);
     const auto centred = [&](std::int64_t row, std::int64_t j) {
       return rows[static_cast<std::size_t>(row * cols + j)] - mean(0, j);
     };
@@ -152,7 +152,7 @@ void check_dots() {
       const std::vector<float> rows(x.data.begin(), x.data.end());
       const Matrix y = random_matrix(1, cols, 11);
       std::vector<double> found(static_cast<std::size_t>(count));
-      row_dot_products(rows.data(), count, y.data, found.data());
+      compute_row_dots(rows.data(), count, y.data, found.data());
       const auto width = static_cast<std::size_t>(cols);
       for (std::size_t i = 0; i < found.size(); ++i)
         EXPECT_EQ(found[i], dot(std::span(rows).subspan(i * width, width), y.data));
@@ -167,7 +167,7 @@ TEST(Kolmogorov, DistanceAgreesWithTheReference) {
   for (int round = 0; round < 60; ++round) {
     Random random(static_cast<std::uint64_t>(round));
     std::vector<double> values;
-    const auto count = 1 + random.below(3000);
+    const auto count = 1 + random.next_below(3000);
     for (std::uint64_t i = 0; i < count; ++i) {
       const double x = random.normal() * (round % 3 == 0 ? 4 : 1) + 0.01 * round;
       values.push_back(round % 2 == 0 ? x : std::round(4 * x) / 4);  // odd rounds have ties
@@ -175,7 +175,7 @@ TEST(Kolmogorov, DistanceAgreesWithTheReference) {
     const double centre = round % 5 == 0 ? 0.5 : 0;
     const double scale = round % 7 == 0 ? 1.7 : 1;
     EXPECT_NEAR(kolmogorov_distance_to_normal(values, centre, scale),
-                kolmogorov_distance_reference(values, centre, scale), 1e-14)
+                kolmogorov_distance_to_normal_reference(values, centre, scale), 1e-14)
         << round;
   }
 }

@@ -22,7 +22,7 @@ class StackTables : public testing::Test {
 
   std::string complaint(const std::vector<NamedTableFile>& files) const {
     try {
-      stack_tables("sweep", files, file("out"));
+      concat_tables("sweep", files, file("out"));
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::bad_input);
       EXPECT_FALSE(path_exists(file("out")));
@@ -64,7 +64,7 @@ TEST_F(StackTables, ColumnsAreJoinedByName) {
   second.column("layer", Type::integer).column("note", Type::text).column("model", Type::text);
   second.add({std::int64_t{7}, "new", "c"});
   second.write_parquet(file("second"));
-  EXPECT_EQ(stack_tables("sweep", {{"x", file("first")}, {"y", file("second")}}, file("out")), 3);
+  EXPECT_EQ(concat_tables("sweep", {{"x", file("first")}, {"y", file("second")}}, file("out")), 3);
 
   const auto table = read_parquet_table_with_gaps(file("out"));
   std::vector<std::string> names;
@@ -87,7 +87,7 @@ TEST_F(StackTables, RowGroupsAreKept) {
     writer.append(part);
   }
   writer.finish();
-  EXPECT_EQ(stack_tables("sweep", {{"x", file("long")}, {"y", file("long")}}, file("out")), 6);
+  EXPECT_EQ(concat_tables("sweep", {{"x", file("long")}, {"y", file("long")}}, file("out")), 6);
   EXPECT_EQ(ParquetTableReader(file("out")).row_group_count(), 6);
 }
 
@@ -95,7 +95,7 @@ TEST_F(StackTables, AnEmptyTableKeepsItsColumns) {
   Table empty;
   empty.column("note", Type::text);
   empty.write_parquet(file("empty"));
-  EXPECT_EQ(stack_tables("sweep", {{"x", file("empty")}}, file("out")), 0);
+  EXPECT_EQ(concat_tables("sweep", {{"x", file("empty")}}, file("out")), 0);
   EXPECT_EQ(read_parquet_table(file("out")).columns().size(), 2u);
 }
 

@@ -129,7 +129,7 @@ TEST(ParquetStream, RoundTripsRowGroups) {
   }
   const ParquetTableReader file(path);
   ASSERT_EQ(file.row_group_count(), 2);
-  EXPECT_EQ(file.read(1).to_csv(), sample().to_csv());
+  EXPECT_EQ(file.read_row_group(1).to_csv(), sample().to_csv());
   EXPECT_EQ(read_parquet_table(path).rows(), 4);
 }
 

@@ -63,7 +63,7 @@ TEST(CaptureName, PrefersAnExistingFolderOverAHubName) {
   EXPECT_FALSE(names_capture(folder.path() + "/none"));
   EXPECT_FALSE(names_capture("org/name"));
   const CaptureSource source(name);
-  EXPECT_EQ(source.short_name(), "name@main");
+  EXPECT_EQ(source.display_name(), "name@main");
   EXPECT_EQ(source.capture_index().queries.size(), 1u);
 }
 
@@ -154,7 +154,8 @@ TEST_F(WholeCapture, NoFlippedBitChangesRowsSilently) {
     rows.bucket.push_back(0);
     rows.example_id.push_back(i / 8);
     rows.position.push_back(i % 8);
-    for (int d = 0; d < rows.head_dim; ++d) rows.vectors.push_back(0.37F * i - 1.7F * d * d);
+    for (int d = 0; d < rows.head_dim; ++d)
+      rows.vectors.push_back(static_cast<float>(0.37 * i - 1.7 * d * d));
   }
   const auto path = folder_.file("head.parquet");
   write_head_file(path, rows, {});
@@ -179,28 +180,28 @@ TEST(CaptureHash, ChangesWithTheCapture) {
   const TemporaryFolder folder;
   const HeadId head{0, 0, HeadKind::query};
   write_head_file(head_file_path(folder.path(), head), one_row(), {});
-  const auto first = hash_capture(folder.path());
-  EXPECT_EQ(first, hash_capture(folder.path()));
+  const auto first = fingerprint_capture(folder.path());
+  EXPECT_EQ(first, fingerprint_capture(folder.path()));
   auto rows = one_row();
   rows.position = {7};
   write_head_file(head_file_path(folder.path(), head), rows, {});
-  const auto second = hash_capture(folder.path());
+  const auto second = fingerprint_capture(folder.path());
   EXPECT_NE(first, second);
   write_file(folder.file("_saver_state.json"), "{}");
-  EXPECT_NE(hash_capture(folder.path()), second);
-  EXPECT_EQ(hash_capture(folder.file("none")), "");
+  EXPECT_NE(fingerprint_capture(folder.path()), second);
+  EXPECT_EQ(fingerprint_capture(folder.file("none")), "");
 }
 
 TEST(ShortName, KeepsIdsAndShortensPaths) {
-  EXPECT_EQ(short_name("HuggingFaceTB/SmolLM3-3B"), "HuggingFaceTB/SmolLM3-3B");
-  EXPECT_EQ(short_name("org/name@branch"), "org/name@branch");
-  EXPECT_EQ(short_name("/data/models/S3-4720/"), "S3-4720");
-  EXPECT_EQ(short_name("./S3-4720"), "S3-4720");
-  EXPECT_EQ(short_name("../models/S3-4720"), "S3-4720");
-  EXPECT_EQ(short_name("share/demo/checkpoints/S3-4720"), "S3-4720");
-  EXPECT_EQ(short_name("gpt2"), "gpt2");
-  EXPECT_EQ(short_name(""), "");
-  EXPECT_EQ(short_name("/"), "");
+  EXPECT_EQ(id_or_base_name("HuggingFaceTB/SmolLM3-3B"), "HuggingFaceTB/SmolLM3-3B");
+  EXPECT_EQ(id_or_base_name("org/name@branch"), "org/name@branch");
+  EXPECT_EQ(id_or_base_name("/data/models/S3-4720/"), "S3-4720");
+  EXPECT_EQ(id_or_base_name("./S3-4720"), "S3-4720");
+  EXPECT_EQ(id_or_base_name("../models/S3-4720"), "S3-4720");
+  EXPECT_EQ(id_or_base_name("share/demo/checkpoints/S3-4720"), "S3-4720");
+  EXPECT_EQ(id_or_base_name("gpt2"), "gpt2");
+  EXPECT_EQ(id_or_base_name(""), "");
+  EXPECT_EQ(id_or_base_name("/"), "");
 }
 
 }  // namespace

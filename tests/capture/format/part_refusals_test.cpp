@@ -143,12 +143,12 @@ TEST(ManifestMetadata, NamesTheKeyHeadAndTheFrequencies) {
                   .window = {},
                   .rope = "",
                   .rope_inv_freq = "[1]"};
-  const auto query = manifest.file_metadata(group, 6);
+  const auto query = manifest.head_file_metadata(group, 6);
   EXPECT_EQ(query.at(metadata::kKeyHead), "1");
   EXPECT_EQ(query.at(metadata::kRopeInvFreq), "[1]");
   group.kind = HeadKind::key;
   group.rope_inv_freq = "";
-  const auto key = manifest.file_metadata(group, 6);
+  const auto key = manifest.head_file_metadata(group, 6);
   EXPECT_FALSE(key.contains(metadata::kKeyHead) || key.contains(metadata::kRopeInvFreq));
 }
 
@@ -204,7 +204,7 @@ TEST_F(PlantedPart, IsRefusedWhenTheJournalSaysSomethingElse) {
     EXPECT_THAT(refusal(), HasSubstr(message));
   }
   write({{4}}, [](JournalEntry& entry) { entry.non_finite = 1; });
-  EXPECT_EQ(Journal(folder()).non_finite_rows(), 1);
+  EXPECT_EQ(Journal(folder()).non_finite_row_count(), 1);
   EXPECT_NO_THROW(verify_part(Journal(folder())));
 }
 
@@ -253,8 +253,8 @@ TEST_F(PlantedPart, LargeBlocksAreWrittenInPieces) {
   writer.add_block(0, 0, std::vector<std::int32_t>{0}, {}, vectors);
   writer.commit();
   const SegmentReader reader(path, 1);
-  EXPECT_NO_THROW(reader.check_all_bytes());
-  HeadBlock block;
+  EXPECT_NO_THROW(reader.verify_checksums());
+  CapturedRows block;
   reader.read_block(reader.read_block_index(0)[0], {}, kWidth, block);
   EXPECT_THAT(block.vectors, testing::Each(1.5F));
 }
@@ -286,7 +286,7 @@ TEST_F(PlantedPart, TellsItsFollowerEveryLine) {
   write({});
   Journal journal(folder());
   std::vector<std::string> seen;
-  journal.set_append_callback([&](const JournalLine& line) {
+  journal.set_append_callback([&](const AppendedJournalLine& line) {
     seen.push_back(fmt::format("{} {}", line.number, line.segment));
   });
   journal.append_entry({.segment = segment_name(0)});
@@ -347,7 +347,7 @@ TEST_F(PlantedPart, BlocksOutsideOfTheirSegmentAreRefused) {
   write({{4}});
   const SegmentReader reader(folder() + "/" + segment_name(0), 1);
   const auto good = reader.read_block_index(0)[0];
-  HeadBlock block;
+  CapturedRows block;
   EXPECT_NO_THROW(reader.read_block(good, {}, 2, block));
   const std::function<void(BlockIndexEntry&)> changes[] = {
       [](BlockIndexEntry& entry) { entry.rows = 1 << 30; },

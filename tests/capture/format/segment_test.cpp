@@ -65,7 +65,7 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   const auto index = reader.read_block_index(1);
   EXPECT_EQ(index[0].rows, 0u);
   EXPECT_EQ(index[1].example_key, (std::int64_t{1} << 40) + 3);
-  HeadBlock block;
+  CapturedRows block;
   reader.read_block(index[1], {.first = 1}, 2, block);
   EXPECT_THAT(block.positions, ElementsAre(2, 5));
   EXPECT_THAT(block.token_strings, ElementsAre("Ġa", ""));
@@ -127,10 +127,10 @@ TEST_F(SegmentFile, DetectsEveryFlippedBit) {
     auto damaged = whole;
     damaged[at / 8] = static_cast<char>(damaged[at / 8] ^ (1 << at % 8));
     write_text(path(), damaged);
-    EXPECT_THROW(SegmentReader(path(), kGroups).check_all_bytes(), Error) << at;
+    EXPECT_THROW(SegmentReader(path(), kGroups).verify_checksums(), Error) << at;
   }
   write_text(path(), whole);
-  EXPECT_NO_THROW(SegmentReader(path(), kGroups).check_all_bytes());
+  EXPECT_NO_THROW(SegmentReader(path(), kGroups).verify_checksums());
 }
 
 Manifest small_manifest() {
@@ -243,9 +243,9 @@ TEST(Journal, SumsTheCountsOfItsEntries) {
   EXPECT_FALSE(std::filesystem::exists(folder.file("stray.seg.12.tmp")));
   EXPECT_EQ(segment_name(1), "00000001.seg");
   const Journal again(folder.path());
-  EXPECT_EQ(again.examples(), 3);
-  EXPECT_EQ(again.rows(), 5);
-  EXPECT_EQ(again.tokens(), 70);
+  EXPECT_EQ(again.example_count(), 3);
+  EXPECT_EQ(again.row_count(), 5);
+  EXPECT_EQ(again.token_count(), 70);
   EXPECT_FALSE(again.is_complete());
   EXPECT_EQ(again.manifest().identity, manifest.identity);
   std::filesystem::remove(folder.file("00000000.seg"));

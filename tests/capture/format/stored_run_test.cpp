@@ -20,7 +20,7 @@ class StoredRuns : private FoldersInMemory, public testing::Test {
     manifest_.groups.push_back({.heads = {0}, .window = {}, .rope = "", .rope_inv_freq = ""});
   }
   static StoredRun open(const TemporaryFolder& folder) {
-    return {*parse_store_address("file://" + folder.file("store")), StoredRun::kCapture};
+    return {*parse_store_uri("file://" + folder.file("store")), StoredRun::kCapture};
   }
 
   Manifest manifest_;

@@ -33,7 +33,7 @@ class AssemblyAhead : public CaptureFixture {
     set_thread_count(6);   // three of them work ahead
     write_part("expected");
     CaptureAssembler(DataRoot(file("expected")), {part("expected")}).finish(true);
-    DataRoot(file("expected")).publish();
+    DataRoot(file("expected")).move_final_files_to_root();
     expected_ = contents("expected");
   }
 
@@ -81,11 +81,11 @@ TEST_F(AssemblyAhead, BytesDoNotDependOnSegmentTiming) {
       CaptureAssembler assembly(DataRoot(file("out")), {begun("out", before)});
       assembly.start_background_assembly();
       for (auto i = before; i < all.entries().size(); ++i) {
-        assembly.announce_segment(all.entries()[i]);
+        assembly.enqueue_segment(all.entries()[i]);
         std::this_thread::sleep_for(pause);
       }
       assembly.finish(true);
-      DataRoot(file("out")).publish();
+      DataRoot(file("out")).move_final_files_to_root();
       expect_same("out", expected_);
     }
 }
@@ -102,7 +102,7 @@ TEST_F(AssemblyAhead, RespectsTheOpenFileLimit) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_NO_THROW(assembly.finish(true));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
-  DataRoot(file("out")).publish();
+  DataRoot(file("out")).move_final_files_to_root();
   expect_same("out", expected_);
 }
 
@@ -116,7 +116,7 @@ TEST_F(AssemblyAhead, LeavesNoFileWhenTheRunIsInterrupted) {
   EXPECT_TRUE(contents("out/.parts/final").empty());
   EXPECT_FALSE(fs::exists(file("out/l00h00q")));
   CaptureAssembler(DataRoot(file("out")), {part("out")}).finish(true);  // a later run
-  DataRoot(file("out")).publish();
+  DataRoot(file("out")).move_final_files_to_root();
   expect_same("out", expected_);
 }
 
@@ -129,7 +129,7 @@ TEST_F(AssemblyAhead, IgnoresLeftoversOfAKilledAssembly) {
   CaptureAssembler assembly(DataRoot(file("out")), {part("out")});
   assembly.start_background_assembly();
   assembly.finish(true);
-  DataRoot(file("out")).publish();
+  DataRoot(file("out")).move_final_files_to_root();
   expect_same("out", expected_);
 }
 

@@ -22,7 +22,7 @@ class ChunkedCapture : public CaptureFixture {
     const auto book = [](const char* id, int words) {
       std::string text;
       for (int i = 0; i < words; ++i) text += fmt::format("word {} ", i * i);
-      return Json{{"id", id}, {"text", text.substr(0, static_cast<std::size_t>(6 * words))}}.dump();
+      return Json{{"id", id}, {"text", text.substr(0, 6 * static_cast<std::size_t>(words))}}.dump();
     };
     write_text(file("docs.jsonl"),
                book("a", 55) + "\n" + book("note", 1) + "\n" + book("b", 100) + "\n");

@@ -28,7 +28,7 @@ class Devices : public CaptureFixture {
 };
 
 // Returns the first dataset row of a batch after a delay that is longer for earlier batches.
-std::int64_t slow_first_row(const PreparedBatch& batch) {
+std::int64_t slow_first_row(const ExampleBatch& batch) {
   const auto row = batch.examples.front().record.row;
   std::this_thread::sleep_for(std::chrono::milliseconds(row % 4 == 0 ? 8 : 1));
   return row;
@@ -46,7 +46,7 @@ TEST_F(Devices, ReturnsResultsInBatchOrder) {
     return slow_first_row;
   });
   std::int64_t expected = 0;
-  while (const auto done = workers.next()) {
+  while (const auto done = workers.next_result()) {
     EXPECT_EQ(done->result, expected);
     EXPECT_EQ(done->batch.examples.front().record.row, expected);
     ++expected;
@@ -54,7 +54,7 @@ TEST_F(Devices, ReturnsResultsInBatchOrder) {
   EXPECT_EQ(expected, 40);
   EXPECT_EQ(made, 3);
   EXPECT_TRUE(reader.at_end());
-  EXPECT_FALSE(workers.next());
+  EXPECT_FALSE(workers.next_result());
 }
 
 TEST_F(Devices, RethrowsAFailureInBatchOrder) {
@@ -62,15 +62,15 @@ TEST_F(Devices, RethrowsAFailureInBatchOrder) {
   ExampleSource source(one, {});
   BatchReader reader(one, source);
   RowWorkers workers(reader, 3, [](std::size_t) {
-    return [](const PreparedBatch& batch) {
+    return [](const ExampleBatch& batch) {
       const auto row = batch.examples.front().record.row;
-      if (row == 7) failure("row 7 is broken");
+      if (row == 7) throw_failure("row 7 is broken");
       if (row < 7) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return row;
     };
   });
-  for (std::int64_t row = 0; row < 7; ++row) EXPECT_EQ(workers.next()->result, row);
-  EXPECT_THROW(workers.next(), Error);
+  for (std::int64_t row = 0; row < 7; ++row) EXPECT_EQ(workers.next_result()->result, row);
+  EXPECT_THROW(workers.next_result(), Error);
 }
 
 TEST_F(Devices, RethrowsAFailureToCreateAWorker) {
@@ -78,11 +78,11 @@ TEST_F(Devices, RethrowsAFailureToCreateAWorker) {
   ExampleSource source(one, {});
   BatchReader reader(one, source);
   RowWorkers workers(reader, 2, [](std::size_t worker) {
-    if (worker == 1) failure("no memory");
+    if (worker == 1) throw_failure("no memory");
     return slow_first_row;
   });
   const auto take_all = [&] {
-    while (workers.next()) {
+    while (workers.next_result()) {
     }
   };
   EXPECT_THROW(take_all(), Error);
@@ -99,7 +99,7 @@ TEST_F(Devices, RunsOneBatchAtATimeUntilSettled) {
   RowWorkers workers(
       reader, 4,
       [&](std::size_t) {
-        return [&](const PreparedBatch& batch) {
+        return [&](const ExampleBatch& batch) {
           const int now = ++running;
           if (computed < 3) most_before = std::max(most_before.load(), now);
           const auto row = slow_first_row(batch);
@@ -113,7 +113,7 @@ TEST_F(Devices, RunsOneBatchAtATimeUntilSettled) {
         ++asked;
         return computed >= 3;
       });
-  while (workers.next()) {
+  while (workers.next_result()) {
   }
   EXPECT_EQ(most_before, 1);
   EXPECT_EQ(asked, 4);  // before each of the first three batches and once more
@@ -125,7 +125,7 @@ TEST_F(Devices, UnusedWorkersCanBeDestroyed) {
     ExampleSource source(one, {});
     BatchReader reader(one, source);
     RowWorkers workers(reader, 2, [](std::size_t) { return slow_first_row; });
-    for (int i = 0; i < taken; ++i) EXPECT_TRUE(workers.next());
+    for (int i = 0; i < taken; ++i) EXPECT_TRUE(workers.next_result());
   }
 }
 

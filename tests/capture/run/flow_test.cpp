@@ -24,10 +24,10 @@ class CaptureFlow : public CaptureFixture {
     return make_run_plan(read_capture_config(file("run.yaml"), overrides));
   }
 
-  static std::vector<PreparedBatch> all_batches(const RunPlan& plan) {
+  static std::vector<ExampleBatch> all_batches(const RunPlan& plan) {
     ExampleSource source(plan, {});
     BatchReader reader(plan, source);
-    std::vector<PreparedBatch> batches;
+    std::vector<ExampleBatch> batches;
     while (auto batch = reader.next()) batches.push_back(std::move(*batch));
     EXPECT_TRUE(reader.at_end());
     return batches;
@@ -35,14 +35,14 @@ class CaptureFlow : public CaptureFixture {
 };
 
 TEST(Packing, PacksBeyondTheMinimumWhileTokensFit) {
-  const BatchPacking by_number{.examples = 2, .tokens = 0};
-  EXPECT_TRUE(by_number.has_room_for(1, 1'000'000, 1'000'000));
-  EXPECT_FALSE(by_number.has_room_for(2, 0, 0));
-  const BatchPacking by_tokens{.examples = 1, .tokens = 100};
-  EXPECT_TRUE(by_tokens.has_room_for(0, 0, 500));  // a batch holds at least one example
-  EXPECT_TRUE(by_tokens.has_room_for(3, 60, 40));
-  EXPECT_FALSE(by_tokens.has_room_for(3, 60, 41));
-  EXPECT_FALSE(by_tokens.has_room_for(1024, 0, 0));  // the number of empty texts is limited
+  const BatchSizeLimits by_number{.examples = 2, .tokens = 0};
+  EXPECT_TRUE(by_number.can_add_example(1, 1'000'000, 1'000'000));
+  EXPECT_FALSE(by_number.can_add_example(2, 0, 0));
+  const BatchSizeLimits by_tokens{.examples = 1, .tokens = 100};
+  EXPECT_TRUE(by_tokens.can_add_example(0, 0, 500));  // a batch holds at least one example
+  EXPECT_TRUE(by_tokens.can_add_example(3, 60, 40));
+  EXPECT_FALSE(by_tokens.can_add_example(3, 60, 41));
+  EXPECT_FALSE(by_tokens.can_add_example(1024, 0, 0));  // the number of empty texts is limited
 }
 
 TEST_F(CaptureFlow, PacksConsecutiveExamplesUpToTheTokenLimit) {
@@ -51,10 +51,10 @@ TEST_F(CaptureFlow, PacksConsecutiveExamplesUpToTheTokenLimit) {
   const auto batches = all_batches(packed);
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    EXPECT_LE(batches[i].tokens(), 300);
+    EXPECT_LE(batches[i].token_count(), 300);
     if (i > 0) {
       const auto next = batches[i].examples.front().record.tokens;
-      EXPECT_GT(batches[i - 1].tokens() + next, 300);  // the next example did not fit
+      EXPECT_GT(batches[i - 1].token_count() + next, 300);  // the next example did not fit
     }
     for (const auto& example : batches[i].examples) rows.push_back(example.record.row);
   }
@@ -115,9 +115,10 @@ TEST_F(CaptureFlow, ReadsAtMostTwoBatchesAhead) {
   ExampleSource source(unpacked, {});
   BatchReader reader(unpacked, source);
   for (int taken = 0; taken < 3; ++taken) {
-    while (reader.queued_batches() < 2) std::this_thread::yield();  // no batch is taken meanwhile
+    while (reader.queued_batch_count() < 2)
+      std::this_thread::yield();  // no batch is taken meanwhile
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(reader.queued_batches(), 2u);
+    EXPECT_EQ(reader.queued_batch_count(), 2u);
     ASSERT_TRUE(reader.next());
   }
 }
@@ -161,7 +162,7 @@ class CountingBackend : public CpuBackend {
 TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   auto packed = plan();
   packed.packing.tokens = 300;
-  const auto model = load_model(packed.model_folder);
+  const auto model = load_unprocessed_checkpoint(packed.model_folder);
   CountingBackend backend(model);
   std::filesystem::create_directories(file("part"));
   Journal::create(file("part"), packed.manifest);
@@ -169,26 +170,27 @@ TEST_F(CaptureFlow, RunsEveryBatchOnOneBackend) {
   CapturePartWriter writer(packed, journal);
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
-    expected.push_back(batch.tokens());
+    expected.push_back(batch.token_count());
     writer.capture_and_store(
         batch, [&](const Batch& rows, Observer& observer) { forward(backend, rows, observer); });
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
-  EXPECT_EQ(journal.examples(), 40);
-  EXPECT_EQ(journal.rows(), writer.rows());
-  EXPECT_EQ(journal.tokens(), std::accumulate(expected.begin(), expected.end(), std::int64_t{0}));
+  EXPECT_EQ(journal.example_count(), 40);
+  EXPECT_EQ(journal.row_count(), writer.row_count());
+  EXPECT_EQ(journal.token_count(),
+            std::accumulate(expected.begin(), expected.end(), std::int64_t{0}));
 }
 
 class FailingBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
-  void finish_pass() override { failure("the GPU is gone"); }
+  void finish_pass() override { throw_failure("the GPU is gone"); }
 };
 
 TEST_F(CaptureFlow, FailedForwardPassLeavesNoThreadAndNoSegment) {
   const auto unpacked = plan();
-  const auto model = load_model(unpacked.model_folder);
+  const auto model = load_unprocessed_checkpoint(unpacked.model_folder);
   FailingBackend backend(model);
   std::filesystem::create_directories(file("part"));
   Journal::create(file("part"), unpacked.manifest);

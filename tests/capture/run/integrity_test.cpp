@@ -88,7 +88,7 @@ TEST_F(CaptureIntegrity, FingerprintCoversTheWholeGgufFile) {
   EXPECT_EQ(run("out", "--shard 0/2").status, 0);
 }
 
-TEST(PartRun, InputsThatChangeDuringTheRunEndItAndDropItsSegments) {
+TEST(ShardRunOptions, InputsThatChangeDuringTheRunEndItAndDropItsSegments) {
   const TemporaryFolder folder;
   const auto weights = folder.file("weights");
   write_file(weights, "a");
@@ -98,14 +98,14 @@ TEST(PartRun, InputsThatChangeDuringTheRunEndItAndDropItsSegments) {
   manifest.identity = Json::object();
   manifest.head_dim = manifest.heads_per_key_head = manifest.row_group_size = 1;
   manifest.groups.emplace_back();
-  const PartRun run{.kind = kCaptureRun,
-                    .data_root = folder.file("out"),
-                    .inputs = inputs,
-                    .manifest = manifest,
-                    .quiet = true,
-                    .check_inputs = [] {}};
+  const ShardRunOptions run{.kind = kCaptureRun,
+                            .data_root = folder.file("out"),
+                            .inputs = inputs,
+                            .manifest = manifest,
+                            .quiet = true,
+                            .check_inputs = [] {}};
   const auto run_part = [&] {
-    PartSession session(run);
+    ShardRun session(run);
     write_file(weights, "b");
     session.finish([](const DataRoot&, const std::vector<Journal>&) { FAIL(); });
   };

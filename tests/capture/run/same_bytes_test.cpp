@@ -66,7 +66,7 @@ TEST_P(SameBytes, CaptureOfTheDemoModelHasTheExpectedHash) {
 
 std::vector<std::string> targets_that_fuse() {
   auto targets = cpu_targets();
-  std::erase_if(targets, [](const auto& name) { return !has_fused_multiply_add(name); });
+  std::erase_if(targets, [](const auto& name) { return !cpu_target_has_fma(name); });
   return targets;
 }
 

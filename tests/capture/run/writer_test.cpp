@@ -176,7 +176,7 @@ TEST_F(Writer, EnginesThatPassWrongTensorsAreRefused) {
   const auto flat = [](const Batch&, Observer& observer) {
     const Tensor values({2, 2});
     for (std::int64_t layer = 0; layer < 8; ++layer)
-      if (observer.wants({Stage::rot_q, layer})) observer.see({Stage::rot_q, layer}, values);
+      if (observer.wants({Stage::rot_q, layer})) observer.observe({Stage::rot_q, layer}, values);
   };
   EXPECT_NE(message([&] { writer.add(documents_[0], flat); }).find("expected float32 of shape"),
             std::string::npos);

@@ -38,7 +38,7 @@ TEST(StatsFile, RewritingReadStatisticsGivesTheSameBytesInEveryFile) {
   const TemporaryFolder folder;
   write_planted(folder.file("a"), planted_statistics());
   const Statistics read = read_statistics(folder.file("a"));
-  const auto documents = open_document_tables(folder.file("a"), read);
+  const auto documents = open_document_source(folder.file("a"), read);
   fs::create_directories(folder.file("b"));
   write_statistics(folder.file("b"), read, *documents);
   int files = 0;
@@ -152,8 +152,8 @@ TEST(StatsFile, RefusesSumsThatContradictTheDocumentLengths) {
   const TemporaryFolder folder;
   auto planted = planted_statistics();
   planted.statistics.positions[1].n += 1;
-  write_sums_file(folder.file("s.safetensors"), planted.statistics);
-  EXPECT_THAT(bad_input_message([&] { read_sums_file(folder.file("s.safetensors")); }),
+  write_accumulated_sums(folder.file("s.safetensors"), planted.statistics);
+  EXPECT_THAT(bad_input_message([&] { read_accumulated_sums(folder.file("s.safetensors")); }),
               HasSubstr("positions.body.n is 51, but its documents have 50 such tokens"));
 }
 

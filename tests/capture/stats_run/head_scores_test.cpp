@@ -24,7 +24,7 @@ StatisticsSettings settings() {
 // Scores per layer and head of one document.
 class Scores : public LayerStatistics, public AttentionConsumer {
  public:
-  explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_token_pattern_pairs(tokens)) {
+  explicit Scores(std::vector<std::int32_t> tokens) : pairs_(count_token_patterns(tokens)) {
     request_.layout = attention_column_layout(settings());
     request_.bucket_size = settings().bucket_size;
     request_.buckets = 1;
@@ -32,11 +32,11 @@ class Scores : public LayerStatistics, public AttentionConsumer {
   }
 
   void run(const std::string& folder) {
-    const auto model = load_model(folder);
+    const auto model = load_unprocessed_checkpoint(folder);
     const auto backend = make_backend(model);
     class Nobody : public Observer {
       bool wants(HookPoint) const override { return false; }
-      void see(HookPoint, ConstTensorView) override {}
+      void observe(HookPoint, ConstTensorView) override {}
     } nobody;
     forward(*backend, batch_, nobody, *this);
   }
@@ -48,10 +48,10 @@ class Scores : public LayerStatistics, public AttentionConsumer {
     return values_[as_index(layer)][as_index(head)][as_index(found - names.begin())];
   }
 
-  bool wants_attention() const override { return true; }
-  void before_rotation(Backend&, std::int64_t) override {}
-  void after_rotation(Backend&, std::int64_t) override {}
-  void after_attention(Backend& backend, std::int64_t) override {
+  bool accumulates_attention() const override { return true; }
+  void collect_before_rotation(Backend&, std::int64_t) override {}
+  void collect_after_rotation(Backend&, std::int64_t) override {}
+  void collect_after_attention(Backend& backend, std::int64_t) override {
     backend.add_attention_statistics(request_, *this);
   }
 
@@ -68,7 +68,7 @@ class Scores : public LayerStatistics, public AttentionConsumer {
   }
 
  private:
-  PatternPairCounts pairs_;
+  TokenPatternCounts pairs_;
   AttentionRequest request_;
   Batch batch_;
   std::vector<std::vector<std::vector<double>>> values_;  // (layers, heads, document columns)

@@ -74,14 +74,14 @@ TEST(MeanArea, EqualsTheReferenceWithRope) {
   for (const std::int64_t rotary : {0, 4, 8})
     for (const bool interleaved : {false, true})
       // Frequencies are float32: at 500 positions the angle error is up to 3e-5.
-      EXPECT_NEAR(MeanQkArea(model(rotary, interleaved), 0, 1000).compute(q, k),
+      EXPECT_NEAR(DuoAttentionScorer(model(rotary, interleaved), 0, 1000).compute(q, k),
                   plain(q, k, rotary, interleaved), 1e-5)
           << rotary << ", " << interleaved;
 }
 
 TEST(MeanArea, IsUniformWithoutRope) {
   const std::vector<double> any(as_index(kDim), 0.7);
-  EXPECT_NEAR(MeanQkArea(model(0, false), 0, 1000).compute(any, any), 0.501, 1e-12);
+  EXPECT_NEAR(DuoAttentionScorer(model(0, false), 0, 1000).compute(any, any), 0.501, 1e-12);
 }
 
 TEST(ExactRows, AreEvenlySpacedAndIncludeTheLastRow) {
@@ -95,7 +95,7 @@ TEST(ExactRows, CountTheLargestKeys) {
   p[1500] = 0.25f;
   p[30] = 0.125f;
   p[31] = 0.125f;
-  EXPECT_EQ(key_counts_and_top_mass(p), (std::vector<double>{4, 4, 4, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(measure_row_concentration(p), (std::vector<double>{4, 4, 4, 1, 1, 1, 1, 1}));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ void write_part(const DataRoot& root, const PlantedStatistics& planted, const Sh
       entry.tokens += tokens;
     }
     save_stats_state(path + ".state", state);
-    save_documents(path + ".docs", records);
+    save_document_records(path + ".docs", records);
     entry.checksum = segment.commit();
     journal.append_entry(entry);
   }
@@ -100,17 +100,17 @@ TEST(StatsMerge, RefusesADamagedDocumentFile) {
   const TemporaryFolder folder;
   const auto planted = planted_statistics();
   const auto path = folder.file("a.docs");
-  save_documents(path, {{4, planted.documents[0]}, {6, planted.documents[1]}});
-  DocumentFileReader file(path);
-  EXPECT_EQ(file.next_row(), 4);
-  EXPECT_EQ(file.read_next().values, planted.documents[0].values);
-  EXPECT_EQ(file.next_row(), 6);
-  EXPECT_EQ(file.read_next().key_sums, planted.documents[1].key_sums);
+  save_document_records(path, {{4, planted.documents[0]}, {6, planted.documents[1]}});
+  DocumentRecordReader file(path);
+  EXPECT_EQ(file.row_of_next_document(), 4);
+  EXPECT_EQ(file.read_next_attention().values, planted.documents[0].values);
+  EXPECT_EQ(file.row_of_next_document(), 6);
+  EXPECT_EQ(file.read_next_attention().key_sums, planted.documents[1].key_sums);
   EXPECT_TRUE(file.at_end());
   auto damaged = std::string(MappedFile(path).text());
   damaged[damaged.size() / 2] ^= 1;
   write_file(path, damaged);
-  EXPECT_THROW(DocumentFileReader{path}, Error);
+  EXPECT_THROW(DocumentRecordReader{path}, Error);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Whole runs of `qkscope stats`: the same numbers for any split, resume or batch size.
+#include <filesystem>
 #include <numeric>
 
 #include "base/core/numbers.h"
@@ -34,7 +35,7 @@ class StatsRun : public CollectFixture {
 
   // Extracts the moments of one head.
   static HeadMoments one_head(const HeadMoments& all, std::int64_t head) {
-    auto one = empty_moments({1, all.dim, all.pairs, 1, false});
+    auto one = make_head_moments({1, all.dim, all.pairs, 1, false});
     one.positions = all.positions;
     const auto take = [head](const auto& from, auto& to) {
       std::copy_n(from.begin() + head * std::ssize(to), to.size(), to.begin());
@@ -72,6 +73,23 @@ TEST_F(StatsRun, FinishedRunIsNotRepeated) {
   EXPECT_NE(contents("out").at("stats.safetensors"), expected.at("stats.safetensors"));
   ASSERT_EQ(stats("out", "--overwrite").status, 0);
   expect_same("out", expected);
+}
+
+TEST_F(StatsRun, RefusesSymbolicLinksAndKeepsFilesOfTheUser) {
+  write_text(file("precious"), "theirs");
+  ASSERT_EQ(stats("out").status, 0);
+  write_text(file("out/README.md"), "notes of the user");
+  ASSERT_EQ(stats("out", "--set stats.first=2 --overwrite").status, 0);
+  EXPECT_EQ(contents("out").at("README.md"), "notes of the user");
+  for (const auto* name : {"stats_state.json", "columns"}) {
+    std::filesystem::remove_all(file("out") + "/" + name);
+    std::filesystem::create_symlink(file("precious"), file("out") + "/" + name);
+    const auto refused = stats("out", "--overwrite");
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_NE(refused.err.find("is a link"), std::string::npos) << refused.err;
+    std::filesystem::remove(file("out") + "/" + name);
+  }
+  EXPECT_EQ(contents(".").at("precious"), "theirs");
 }
 
 // Compares with direct sums over a capture with sampler `all`; tolerance 1e-12 relative to the

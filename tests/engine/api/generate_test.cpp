@@ -153,7 +153,7 @@ class Steers : public Recorder {
     EXPECT_EQ(logits.dim(0), 1);
     logits.data<float>()[23] = 1e6f;
   }
-  void see(HookPoint point, ConstTensorView activation) override {
+  void observe(HookPoint point, ConstTensorView activation) override {
     if (point.stage == Stage::resid_pre) rows.push_back(activation.dim(0));
     if (point.stage == Stage::pattern) keys.push_back(activation.dim(2));
   }

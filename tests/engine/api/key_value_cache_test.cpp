@@ -106,7 +106,7 @@ TEST(KeyValueCache, ARecurrentStateIsForgottenOrKept) {
   run(first, 0, 30);
   struct Thrower : Recorder {
     Thrower() : Recorder(everything) {}
-    void see(HookPoint point, ConstTensorView) override {
+    void observe(HookPoint point, ConstTensorView) override {
       if (point.stage == Stage::resid_post && point.layer == 2) throw std::runtime_error("stop");
     }
   } thrower;
@@ -171,7 +171,7 @@ TEST(KeyValueCache, KeysOfOtherLayersCannotBeEdited) {
   struct KeyEditor : Recorder {
     explicit KeyEditor(std::int64_t number) : Recorder(everything), layer(number) {}
     bool edits(HookPoint point) const override { return point == HookPoint{Stage::rot_k, layer}; }
-    void edit(HookPoint point, TensorView keys) override { see(point, keys); }
+    void edit(HookPoint point, TensorView keys) override { observe(point, keys); }
     std::int64_t layer;
   };
   KeyValueCache cache(model, 1, 10);
@@ -230,7 +230,7 @@ TEST(KeyValueCache, EarlyStoppingStillFillsAllLayers) {
 class Throws : public Recorder {
  public:
   Throws() : Recorder([](const std::string& name) { return name == "blocks.1.hook_resid_pre"; }) {}
-  void see(HookPoint, ConstTensorView) override { throw 5; }
+  void observe(HookPoint, ConstTensorView) override { throw 5; }
 };
 
 TEST(KeyValueCache, AnExceptionLeavesTheLengthsUnchanged) {

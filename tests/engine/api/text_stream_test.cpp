@@ -20,8 +20,8 @@ TEST(IncrementalDecoder, PiecesFormTheDecodedText) {
       const auto head = std::span(ids).first(prompt);
       IncrementalDecoder stream(tokenizer, head, {});
       std::string whole = tokenizer.decode(head, true);
-      for (std::size_t i = prompt; i < ids.size(); ++i) whole += stream.add(ids[i]);
-      whole += stream.finish();
+      for (std::size_t i = prompt; i < ids.size(); ++i) whole += stream.add_token(ids[i]);
+      whole += stream.flush();
       EXPECT_EQ(whole, tokenizer.decode(ids, true)) << name;
     }
   }
@@ -33,22 +33,23 @@ TEST(IncrementalDecoder, StopTextEndsTheStreamAndItsPrefixIsHeldBack) {
   const std::vector<std::string> stops = {"STOP", "nowhere"};
   IncrementalDecoder stream(tokenizer, std::span(ids).first(1), stops);
   std::string given = tokenizer.decode(std::span(ids).first(1));
-  for (std::size_t i = 1; i < ids.size() && !stream.stopped(); ++i) given += stream.add(ids[i]);
+  for (std::size_t i = 1; i < ids.size() && !stream.stopped(); ++i)
+    given += stream.add_token(ids[i]);
   EXPECT_TRUE(stream.stopped());
   EXPECT_EQ(given, "one two ");
-  EXPECT_EQ(stream.finish(), "");
+  EXPECT_EQ(stream.flush(), "");
 }
 
-TEST(IncrementalDecoder, HeldBackTextIsReturnedByFinish) {
+TEST(IncrementalDecoder, HeldBackTextIsReturnedByFlush) {
   const auto tokenizer = Tokenizer::load(source_path("tests/input/tokenizer/data/gpt2.json"));
   const auto ids = tokenizer.encode("one two STO").ids;
   const std::vector<std::string> stops = {"STOP"};
   IncrementalDecoder stream(tokenizer, {}, stops);
   std::string given;
-  for (const auto id : ids) given += stream.add(id);
+  for (const auto id : ids) given += stream.add_token(id);
   EXPECT_EQ(given, "one two ");
   EXPECT_FALSE(stream.stopped());
-  EXPECT_EQ(given + stream.finish(), "one two STO");
+  EXPECT_EQ(given + stream.flush(), "one two STO");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
   arguments.sequence_begin = mask.begins ? sequence.get<std::int32_t>() : nullptr;
   arguments.queries = queries;
   arguments.d_value = heads.d_value;
-  cuda::attention(arguments, nullptr);
+  cuda::compute_attention(arguments, nullptr);
   return z.download<std::byte>();
 }
 
@@ -216,7 +216,7 @@ TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
   arguments.sequence_begin = sequence.get<std::int32_t>();
   arguments.queries = kUsed;
   arguments.d_value = 64;
-  cuda::attention(arguments, nullptr);
+  cuda::compute_attention(arguments, nullptr);
   EXPECT_EQ(z.download<std::byte>(), near);
 }
 
@@ -285,7 +285,7 @@ TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
   for (const int gpu : kGpus) {
     const auto kernel = gpu == 90 ? AttentionKernel::flash_infer : AttentionKernel::own;
     for (const std::int64_t d_head : {128, 256}) {
-      const AttentionProperties plain{.capability = gpu, .d_head = d_head};
+      const AttentionKernelCriteria plain{.capability = gpu, .d_head = d_head};
       auto changed = plain;
       changed.softcap = true;
       EXPECT_EQ(choose_attention_kernel(changed, kAll), kernel) << gpu;
@@ -303,7 +303,7 @@ TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
 }
 
 TEST(AttentionChoice, ABuildWithoutALibraryTakesTheNext) {
-  const AttentionProperties hopper{.capability = 90, .d_head = 128};
+  const AttentionKernelCriteria hopper{.capability = 90, .d_head = 128};
   EXPECT_EQ(choose_attention_kernel(hopper, {.flash_infer = false}), AttentionKernel::cudnn);
   EXPECT_EQ(choose_attention_kernel(hopper, {.flash_infer = false, .cudnn = false}),
             AttentionKernel::own);

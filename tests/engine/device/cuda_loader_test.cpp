@@ -120,7 +120,7 @@ TEST(CudaModule, UsesErrorsLogAndThreadsOfTheLibrary) {
   std::vector<std::string> heard;
   set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); },
                    LogLevel::debug);
-  EXPECT_EQ(part.module->gpu_unusable_reason(3), "it is a fake");
+  EXPECT_EQ(part.module->gpu_incompatibility_reason(3), "it is a fake");
   set_log_callback(nullptr);
   EXPECT_THAT(heard, ElementsAre("asked for GPU 3"));
   EXPECT_EQ(part.module->free_memory_bytes(0), 1000);

@@ -34,7 +34,7 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
        {std::pair("falcon_h1", "Mamba 2 layers of wide heads"),
         std::pair("qwen3_next", "gated delta nets of wide heads"),
         std::pair("kimi_linear", "Kimi Delta Attention layers of wide heads")}) {
-    auto model = load_model(golden_path(family));
+    auto model = load_unprocessed_checkpoint(golden_path(family));
     model.config.mixer.d_key = 257;
     EXPECT_NO_THROW(make_backend(model));
     EXPECT_EQ(bad_input_message([&] {
@@ -50,8 +50,8 @@ TEST(Device, ModelsWithoutACudaKernelAreRefusedBeforeAGpuIsLookedFor) {
 
 TEST(Device, ModelsWhoseLayersDifferRunOnCuda) {
   for (const auto* family : {"gemma4_text", "gemma4_equal_heads", "kimi_linear"})
-    EXPECT_NO_THROW(
-        check_model_runs_on({Device::Kind::cuda, 0}, load_model(golden_path(family)).config))
+    EXPECT_NO_THROW(check_model_runs_on({Device::Kind::cuda, 0},
+                                        load_unprocessed_checkpoint(golden_path(family)).config))
         << family;
 }
 

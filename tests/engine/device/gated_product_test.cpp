@@ -37,7 +37,7 @@ class GatedProduct : public GpuTest<testing::TestWithParam<DType>> {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    if (!cuda::has_gated_product(model_of({1, 64, 64}), GetParam(), 0))
+    if (!cuda::supports_gated_gemm(model_of({1, 64, 64}), GetParam(), 0))
       GTEST_SKIP() << "this GPU is none of the Hopper generation, or CUTLASS was not there";
   }
 
@@ -58,7 +58,7 @@ class GatedProduct : public GpuTest<testing::TestWithParam<DType>> {
       DeviceBuffer y(static_cast<std::size_t>(size.rows * size.n * (apart ? 2 : 1)) *
                      dtype_size(dtype));
       y.poison();
-      cuda::multiply_gated({.x = on_device.get(),
+      cuda::run_gated_gemm({.x = on_device.get(),
                             .weight = interleaved.get(),
                             .y = y.get(),
                             .rows = size.rows,
@@ -136,14 +136,14 @@ TEST_P(GatedProduct, ServesGatedSiluOfEvenWidthsAlone) {
   const auto serves = [&](auto change) {
     auto model = model_of({1, 64, 64});
     change(model);
-    return cuda::has_gated_product(model, GetParam(), 0);
+    return cuda::supports_gated_gemm(model, GetParam(), 0);
   };
   EXPECT_TRUE(serves([](ModelConfig&) {}));
   EXPECT_FALSE(serves([](ModelConfig& m) { m.activation = Activation::gelu; }));
   EXPECT_FALSE(serves([](ModelConfig& m) { m.mlp_bias = true; }));
   EXPECT_FALSE(serves([](ModelConfig& m) { m.d_mlp = 48; }));
   EXPECT_FALSE(serves([](ModelConfig& m) { m.d_model = 60; }));
-  EXPECT_FALSE(cuda::has_gated_product(model_of({1, 64, 64}), DType::f32, 0));
+  EXPECT_FALSE(cuda::supports_gated_gemm(model_of({1, 64, 64}), DType::f32, 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GatedProduct, testing::Values(DType::bf16, DType::f16),

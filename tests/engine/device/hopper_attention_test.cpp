@@ -60,7 +60,7 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
     return {count, heads, 0, dtype(), std::get<1>(GetParam()).softcap};
   }
 
-  Result attend(const FusedRows& rows, const Mask& mask, bool row_sums = true) const {
+  Result attend(const FusedRows& rows, const Mask& mask, bool row_stats = true) const {
     const auto model = model_of(rows);
     cuda::HopperAttention attention(model, dtype(), 0, nullptr);
     const auto count = ranges_of(mask).rows.size();
@@ -81,7 +81,7 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
     arguments.v = rows.on_device(rows.v(0, 0));
     arguments.z = z.get();
     arguments.z_stride = rows.heads.n_heads * d_value();
-    if (row_sums) arguments.row_sums = {lse.get<float>(), largest.get<float>()};
+    if (row_stats) arguments.row_stats = {lse.get<float>(), largest.get<float>()};
     attention.attend(arguments);
     return {z.download<std::byte>(), lse.download<float>(), largest.download<float>()};
   }
@@ -182,7 +182,7 @@ Place place_of(const AttentionTile& tile) {
   return {tile.begin, tile.tile, tile.head};
 }
 
-constexpr TileShape kShape{.n_heads = 6, .n_kv_heads = 2, .d_head = 128, .rows = 128};
+constexpr AttentionTiling kShape{.n_heads = 6, .n_kv_heads = 2, .d_head = 128, .rows = 128};
 
 TEST(AttentionTiles, EveryTileOfEverySequenceAndHeadIsThereOnce) {
   const std::vector<Sequence> sequences = {{0, 1}, {1, 128}, {129, 129}, {258, 40000}};

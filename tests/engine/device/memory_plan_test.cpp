@@ -59,8 +59,8 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
   const BackendOptions gpu{.device = {Device::Kind::cuda, 0}, .dtype = DType::f32};
   const auto plain = activation_bytes(model, 100);
   const auto plain_on_gpu = activation_bytes(model, 100, gpu);
-  const auto token = cache_token_bytes(model, DType::f32);
-  EXPECT_EQ(cache_state_bytes(model), 0);
+  const auto token = kv_bytes_per_token(model, DType::f32);
+  EXPECT_EQ(recurrent_state_bytes(model), 0);
   model.mixer = {.kind = Mixer::gated_delta,
                  .key_heads = 2,
                  .value_heads = 4,
@@ -71,8 +71,8 @@ TEST(MemoryPlan, RecurrentLayersAreCounted) {
   EXPECT_EQ(activation_bytes(model, 100), plain + 4 * 100 * (72 + 2 * 40 + 2 * 4));
   EXPECT_EQ(activation_bytes(model, 100, gpu),
             plain_on_gpu + 4 * 100 * (2 * 72 + 3 * 40 + 2 * 4 + 8) + 8 * 100 * 4);
-  EXPECT_EQ(cache_token_bytes(model, DType::f32), token / 4);
-  EXPECT_EQ(cache_state_bytes(model), 3 * 4 * (2 * 72 + 4 * (8 * 10 + 64 * 19)));
+  EXPECT_EQ(kv_bytes_per_token(model, DType::f32), token / 4);
+  EXPECT_EQ(recurrent_state_bytes(model), 3 * 4 * (2 * 72 + 4 * (8 * 10 + 64 * 19)));
 }
 
 // Chunks of 64 tokens have four matrices in a gated delta net and two in Mamba 2, which has them in
@@ -150,7 +150,7 @@ TEST(MemoryPlan, LayersOfDifferentWidthsAreCounted) {
   model.layers[3].n_kv_heads = 1;
   model.layers[2] = model.layers[3];
   EXPECT_EQ(activation_bytes(model, 100, gpu), wide + 4 * 100 * 64);
-  EXPECT_EQ(cache_token_bytes(model, DType::f32), 4 * (64 + 64));
+  EXPECT_EQ(kv_bytes_per_token(model, DType::f32), 4 * (64 + 64));
   model.layers[3].d_mlp = 512;
   const auto shared = wide + 4 * 100 * (64 + 3 * 256);
   EXPECT_EQ(activation_bytes(model, 100, gpu), shared);
@@ -195,7 +195,7 @@ TEST(MemoryPlan, StatisticsBuffersAreCounted) {
   model.n_kv_heads = 4;
   model.d_head = 128;
   constexpr std::int64_t kRows = 131072;
-  const PlannedStatistics all{.attention = true, .all_keys = true};
+  const EnabledStatistics all{.attention = true, .all_keys = true};
   BackendOptions gpu;
   gpu.device.kind = Device::Kind::cuda;
   EXPECT_EQ(statistics_bytes(model, kRows, {}), 0);

@@ -113,11 +113,11 @@ MixerResult run_on_gpu(const MixerConfig& c, DType dtype,
   for (auto* buffer : {&states, &inputs}) buffer->poison();
   for (std::size_t number = 0; number < passes.size(); ++number) {
     const auto pass =
-        make_pass(passes[number], static_cast<std::int32_t>(number), runs_in_cuda_chunks(c, dtype));
+        make_pass(passes[number], static_cast<std::int32_t>(number), has_chunked_kernel(c, dtype));
     const DeviceBuffer sequences(pass.sequences), chunks(pass.chunks), wanted(pass.state_rows);
     const DeviceBuffer row_sequences(pass.row_sequences);
     const auto pairs = pass.chunks.size() * as_index(c.value_heads);
-    const DeviceBuffer matrices(pairs * as_index(cuda_chunk_matrix_bytes(c)));
+    const DeviceBuffer matrices(pairs * as_index(cuda_recurrence_matrix_bytes(c)));
     const DeviceBuffer factors(pairs * as_index(kCudaChunkFactorBytes));
     DeviceBuffer output(pass.rows.size() * as_index(c.value_width()) * dtype_size(dtype));
     const auto state_floats = c.state_shape(std::ssize(pass.state_rows)).count();
@@ -206,7 +206,7 @@ MixerResult recurrence_on_cpu(const MixerConfig& c, RecurrenceInput input) {
     if (c.has_delta_rule() && i % c.channels() < c.key_width())
       input.qkv[as_index(i)] /= std::sqrt(static_cast<float>(c.d_key));
   auto result = empty_result(c);
-  linear_recurrence(
+  run_linear_recurrence(
       {c, view_of(input.qkv, {kRows, c.channels()}), view_of(input.rates, {kRows, c.value_heads}),
        view_of(input.log_decays, {kRows, c.decays()}), kSequences, kStateRows},
       {view_of(result.states, c.state_shape(std::ssize(kStateRows)))},
@@ -361,8 +361,8 @@ std::vector<float> multiply_low_rank(const std::vector<float>& x, const Linear& 
   auto input = x;
   Tensor low({kRows, latent.weight.out()});
   std::vector<float> y(as_index(kRows * matrix.weight.out()));
-  linear(view_of(input, {kRows, std::ssize(x) / kRows}), latent, low);
-  linear(low, matrix, view_of(y, {kRows, matrix.weight.out()}));
+  apply_linear(view_of(input, {kRows, std::ssize(x) / kRows}), latent, low);
+  apply_linear(low, matrix, view_of(y, {kRows, matrix.weight.out()}));
   return y;
 }
 

@@ -47,7 +47,7 @@ struct PlantedRows {
     device = std::make_unique<DeviceBuffer>(encoded(drawn, dtype));
   }
 
-  cuda::DeviceView view(std::int64_t rows) const {
+  cuda::ActivationView view(std::int64_t rows) const {
     return {device->get(), stride, rows, heads, dim, true, dtype};
   }
 
@@ -72,7 +72,7 @@ class KeptMoments : public MomentConsumer {
 };
 
 LayerMoments on_gpu(const PlantedRows& rows, const Batch& batch, const MomentRequest& request) {
-  cuda::Stream stream;
+  cuda::GpuStream stream;
   cuda::HostTransfers results(stream, 1 << 20);
   cuda::MomentStatistics moments(results, stream);
   require(cudaDeviceSynchronize());
@@ -88,7 +88,7 @@ LayerMoments on_cpu(const PlantedRows& rows, const Batch& batch, const MomentReq
   for (std::int64_t row = 0; row < batch.rows(); ++row)
     std::copy_n(rows.values.begin() + row * rows.stride, rows.heads * rows.dim,
                 x.view().data<float>() + row * rows.heads * rows.dim);
-  auto merged = empty_layer_moments(request.shape);
+  auto merged = make_layer_moments(request.shape);
   for (const auto& sequence : batch.sequences)
     merge_moments(merged, compute_document_moments(x, sequence, request).moments);
   return merged;
@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics,
 // Every row once, in chunks of one document, set and bucket.
 TEST(MomentChunks, CoverEveryRow) {
   const auto batch = batch_of({1, 3, 4, 5, 255, 256, 257, 1000});
-  const auto chunks = cuda::cut_sequences_into_chunks(batch.sequences, {4, 100, 5});
+  const auto chunks = cuda::split_sequences_into_chunks(batch.sequences, {4, 100, 5});
   std::vector<int> seen(static_cast<std::size_t>(batch.rows()));
   for (std::size_t i = 0; i < chunks.chunks.size(); ++i) {
     const auto& chunk = chunks.chunks[i];
@@ -318,7 +318,7 @@ TEST(MomentChunks, CoverEveryRow) {
   }
   for (const int times : seen) EXPECT_EQ(times, 1);
 
-  const auto work = cuda::schedule_moments(chunks, 5, 16);
+  const auto work = cuda::schedule_moments(chunks, 5, 16, true);
   std::int32_t next = 0;
   for (const auto& segment : work.segments) {
     EXPECT_EQ(segment.begin, next);

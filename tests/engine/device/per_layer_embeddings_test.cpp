@@ -134,16 +134,16 @@ TEST_P(PerLayerEmbeddingsTest, MatchTheFormula) {
   activations.begin_pass(batch.rows());
   const RandomMatrix embedded(batch.rows(), kInputModelWidth, 1.0f, dtype);
   const auto put = [&](const std::vector<float>& values, std::int64_t count) {
-    copies.put(ConstTensorView(reinterpret_cast<const std::byte*>(values.data()), DType::f32,
-                               {count, kInputModelWidth}),
-               activations.view(ActivationBuffer::residual, count));
+    copies.overwrite_activation(ConstTensorView(reinterpret_cast<const std::byte*>(values.data()),
+                                                DType::f32, {count, kInputModelWidth}),
+                                activations.view(ActivationBuffer::residual, count));
   };
   put(embedded.values, batch.rows());
-  cuda::DeviceSharedWeights shared;
+  cuda::DeviceNonLayerWeights shared;
   shared.per_layer_embedding = w.embedding.linear(embedding);
   shared.per_layer_projection = w.projection.linear(projection);
   shared.per_layer_norm.weight = norm.get<float>();
-  inputs.embed(shared);
+  inputs.embed_tokens(shared);
   cuda::DeviceLayer layer;
   layer.per_layer_gate = w.gate.linear(gate);
   layer.per_layer_output = w.output.linear(output);
@@ -158,7 +158,7 @@ TEST_P(PerLayerEmbeddingsTest, MatchTheFormula) {
     const RandomMatrix x(std::ssize(active), kInputModelWidth, 1.0f, dtype);
     put(x.values, x.rows);
     const auto last = std::min(number, kInputLayers - 1);
-    inputs.add_to_residual(layer, last, updates, ResidualAddition::at_once);
+    inputs.add_to_residual(layer, last, updates, ResidualAddMode::at_once);
     std::vector<double> expected;
     for (std::int64_t row = 0; row < x.rows; ++row) {
       const auto source = active[as_index(row)];
@@ -167,7 +167,8 @@ TEST_P(PerLayerEmbeddingsTest, MatchTheFormula) {
       for (std::int64_t i = 0; i < kInputModelWidth; ++i)
         expected.push_back(x.at(row, i) + update[as_index(i)]);
     }
-    const auto found = copies.fetch(activations.view(ActivationBuffer::residual, x.rows));
+    const auto found =
+        copies.fetch_activation(activations.view(ActivationBuffer::residual, x.rows));
     // A few roundings to the type, each up to half a unit in the last place: 2^-9 for bfloat16.
     const double bound = dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 1e-3 : 8e-3;
     EXPECT_LT(relative_update_error(found, expected), bound) << "layer " << number;

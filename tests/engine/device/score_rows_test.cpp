@@ -38,7 +38,7 @@ Squares kernel_rows(const FusedRows& rows, const Ranges& ranges, std::int64_t ke
   arguments.keys = keys;
   arguments.scores = scores.get<float>();
   arguments.pattern = pattern.get<float>();
-  cuda::score_rows(arguments, nullptr);
+  cuda::compute_selected_scores(arguments, nullptr);
   return {scores.download<float>(), pattern.download<float>()};
 }
 

@@ -46,16 +46,16 @@ cuda::QueriesAndKeys source_of(const FusedRows& rows, std::int64_t window) {
 LayerAttentionSums on_gpu(const FusedRows& rows, const Batch& batch, std::int64_t window,
                           const AttentionRequest& request,
                           std::int64_t most_value_bytes = std::int64_t{128} << 20) {
-  cuda::Stream stream;
+  cuda::GpuStream stream;
   cuda::HostTransfers results(stream, 1 << 20);
   cuda::ScoreStatistics statistics(results, stream, most_value_bytes);
   require(cudaDeviceSynchronize());
   const auto source = source_of(rows, window);
   KeptAttention sink;
   statistics.begin_batch(batch);
-  statistics.reserve_row_sums(rows.heads.n_heads);
-  statistics.compute_row_sums(source);
-  statistics.add(source, request, sink);
+  statistics.reserve_row_stats(rows.heads.n_heads);
+  statistics.compute_row_stats(source);
+  statistics.add_layer(source, request, sink);
   results.deliver_all();
   return std::move(sink.parts.at(0));
 }
@@ -104,7 +104,8 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     const auto distance = position - j;
     const auto width = std::bit_width(static_cast<std::uint64_t>(distance));
     if (j < 4) {
-      if (j == 0 && position >= kSinkAboveHalfFrom && p > 0.5) column(layout.sink_above_half()) = 1;
+      if (j == 0 && position >= kSinkAboveHalfFrom && p > 0.5)
+        column(layout.sink_above_half_column()) = 1;
       column(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + j) = p;
       at(NearKeyColumn::sink_4) += p;
       if (position < 64) column(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + j) = p;
@@ -112,7 +113,7 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     }
     if (distance == 0) at(NearKeyColumn::self) = p;
     if (distance == 1) at(NearKeyColumn::prev) = p;
-    if (distance < layout.window) column(layout.near_band_column(width)) += p;
+    if (distance < layout.window) column(layout.near_distance_band_column(width)) += p;
     if (j < layout.stream_first || distance < layout.stream_last) at(NearKeyColumn::stream) += p;
     if (j < position && token(j) == token(position)) {
       at(NearKeyColumn::dup) += p;
@@ -123,15 +124,15 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
       if (j == position) at(NearKeyColumn::ind_self) += p;
     }
     if (!layout.all_keys) continue;
-    column(layout.entropy()) -= p * (scores[k] - most - std::log(sum));
-    column(layout.distance_mean()) += p * static_cast<double>(distance);
-    column(layout.distance_mass(std::min<std::int64_t>(width, kDistances - 1))) += p;
+    column(layout.entropy_column()) -= p * (scores[k] - most - std::log(sum));
+    column(layout.distance_mean_column()) += p * static_cast<double>(distance);
+    column(layout.distance_band_column(std::min<std::int64_t>(width, kDistances - 1))) += p;
   }
   if (!layout.all_keys) return row;
-  column(layout.perplexity()) = std::exp(column(layout.entropy()));
+  column(layout.perplexity_column()) = std::exp(column(layout.entropy_column()));
   if (position > 0)
-    column(layout.entropy_relative()) =
-        column(layout.entropy()) / std::log(static_cast<double>(position + 1));
+    column(layout.normalized_entropy_column()) =
+        column(layout.entropy_column()) / std::log(static_cast<double>(position + 1));
   return row;
 }
 
@@ -147,11 +148,11 @@ double allowed(const AttentionColumnLayout& layout, std::int64_t column, const E
     return tau * (1 + row.columns[static_cast<std::size_t>(column)]);
   if (!layout.all_keys) return tau;
   const double entropy = 1e-5 + 1e-6 * row.largest;
-  if (column == layout.entropy()) return entropy;
-  if (column == layout.perplexity())
+  if (column == layout.entropy_column()) return entropy;
+  if (column == layout.perplexity_column())
     return 2 * entropy * row.columns[static_cast<std::size_t>(column)];
-  if (column == layout.entropy_relative()) return 2 * entropy;
-  if (column == layout.distance_mean())
+  if (column == layout.normalized_entropy_column()) return 2 * entropy;
+  if (column == layout.distance_mean_column())
     return 1e-9 + std::max(2e-5, tau) * row.columns[static_cast<std::size_t>(column)];
   return tau;
 }
@@ -172,16 +173,17 @@ void expect_brackets(const AttentionColumnLayout& layout, ExpectedRow row, const
       }
       return keys;
     };
-    EXPECT_LE(found[layout.key_count_low(k)], keys_for(kKeyShare[k] + kSlack));
-    EXPECT_GE(found[layout.key_count_high(k)], keys_for(kKeyShare[k] - kSlack));
-    EXPECT_LE(found[layout.key_count_low(k)], found[layout.key_count_high(k)]);
+    EXPECT_LE(found[layout.key_count_lower_bound_column(k)], keys_for(kKeyShare[k] + kSlack));
+    EXPECT_GE(found[layout.key_count_upper_bound_column(k)], keys_for(kKeyShare[k] - kSlack));
+    EXPECT_LE(found[layout.key_count_lower_bound_column(k)],
+              found[layout.key_count_upper_bound_column(k)]);
   }
   for (std::int64_t k = 0; k < kTopKeys; ++k) {
     const auto count = std::min(static_cast<std::size_t>(kTopKey[k]), row.weights.size());
     const double mass = std::accumulate(
         row.weights.begin(), row.weights.begin() + static_cast<std::ptrdiff_t>(count), 0.0);
-    EXPECT_LE(found[layout.top_mass_low(k)], mass + kSlack);
-    EXPECT_GE(found[layout.top_mass_high(k)], mass - kSlack);
+    EXPECT_LE(found[layout.top_mass_lower_bound_column(k)], mass + kSlack);
+    EXPECT_GE(found[layout.top_mass_upper_bound_column(k)], mass - kSlack);
   }
 }
 
@@ -213,7 +215,8 @@ class ScoreStatistics : public GpuTest<testing::TestWithParam<std::tuple<DType, 
           const auto cell =
               (static_cast<std::int64_t>(document) * found.heads + head) * found.buckets + i;
           const double* values = found.sum.data() + cell * found.columns;
-          const auto compared = layout.all_keys ? layout.key_count_low(0) : layout.columns();
+          const auto compared =
+              layout.all_keys ? layout.key_count_lower_bound_column(0) : layout.columns();
           for (std::int64_t column = 0; column < compared; ++column) {
             const double error =
                 std::abs(values[column] - row.columns[static_cast<std::size_t>(column)]);
@@ -272,7 +275,8 @@ TEST_P(ScoreStatistics, OfSampledQueriesAreThoseOfAllTimesTheirWeights) {
   request.documents = documents;
   request.sample = {.fraction = 0.3, .seed = 5};
   constexpr std::int64_t kDrawn = 1 + 1 + 2 + 2;  // blocks of 128 queries
-  const auto head_bytes = kDrawn * kSampledQueries * 4 * (layout.columns() - 1 - layout.entropy());
+  const auto head_bytes =
+      kDrawn * kSampledQueries * 4 * (layout.columns() - 1 - layout.entropy_column());
   for (const auto limit : {std::int64_t{128} << 20, 3 * head_bytes, std::int64_t{1}}) {
     SCOPED_TRACE("limit of " + std::to_string(limit) + " bytes");
     const auto found = on_gpu(rows, batch, 0, request, limit);
@@ -407,8 +411,8 @@ TEST(EqualScores, HaveKnownSums) {
         harmonic[static_cast<std::size_t>(i + 1)] + 1.0 / (i + 1);
   for (std::int32_t i = 0; i < kRows; ++i) {
     const double* values = found.sum.data() + i * found.columns;
-    ASSERT_NEAR(values[request.layout.entropy()], std::log(i + 1.0), 1e-5) << i;
-    ASSERT_NEAR(values[request.layout.distance_mean()], i / 2.0, 2e-5 * i + 1e-9) << i;
+    ASSERT_NEAR(values[request.layout.entropy_column()], std::log(i + 1.0), 1e-5) << i;
+    ASSERT_NEAR(values[request.layout.distance_mean_column()], i / 2.0, 2e-5 * i + 1e-9) << i;
     const auto at = static_cast<std::size_t>(i);
     ASSERT_NEAR(static_cast<double>(found.key_sums[at]) * std::exp2(-40.0), harmonic[at],
                 2e-5 * harmonic[at]);

@@ -31,17 +31,17 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
     request_.layout.kept_sets = std::ssize(request.kept);
   }
 
-  bool wants_attention() const override { return true; }
-  void before_rotation(Backend& backend, std::int64_t layer) override {
+  bool accumulates_attention() const override { return true; }
+  void collect_before_rotation(Backend& backend, std::int64_t layer) override {
     add(backend, ActivationBuffer::q, layer, true);
     add(backend, ActivationBuffer::k, layer, true);
     add(backend, ActivationBuffer::v, layer, false);
   }
-  void after_rotation(Backend& backend, std::int64_t layer) override {
+  void collect_after_rotation(Backend& backend, std::int64_t layer) override {
     add(backend, ActivationBuffer::q, layer, false);
     add(backend, ActivationBuffer::k, layer, false);
   }
-  void after_attention(Backend& backend, std::int64_t) override {
+  void collect_after_attention(Backend& backend, std::int64_t) override {
     if (adds_) backend.add_attention_statistics(request_, *this);
   }
   void add(LayerAttentionSums part) override { attention.push_back(std::move(part)); }
@@ -77,7 +77,7 @@ class CollectedStatistics : public LayerStatistics, public AttentionConsumer {
     sums->request.bucket_size = kBucketSize;
     sums->request.interleaved = model_.rope_interleaved;
     sums->request.shift = &sums->shift;
-    sums->moments = empty_layer_moments(shape);
+    sums->moments = make_layer_moments(shape);
     backend.add_moments(buffer, sums->request, *sums);
     sums_.push_back(std::move(sums));
   }
@@ -197,7 +197,9 @@ TEST_P(CudaStatistics, AreThoseOfTheCpu) {
       ASSERT_EQ(a.columns, b.columns);
       for (std::int64_t column = 0; column < a.columns; ++column) {
         // How many keys hold a share can change by one with the last bit of a weight.
-        if (column >= layout.key_count_low(0) && column < layout.kl_divergence(0)) continue;
+        if (column >= layout.key_count_lower_bound_column(0) &&
+            column < layout.kl_replaced_keys_column(0))
+          continue;
         std::vector<double> one, other;
         for (auto at = column; at < std::ssize(a.sum); at += a.columns) {
           one.push_back(a.sum[static_cast<std::size_t>(at)]);

@@ -349,7 +349,7 @@ class Untouched : public Recorder {
   bool edits(HookPoint point) const override {
     return point.stage != Stage::logits && point.stage != Stage::mixer_state;
   }
-  void edit(HookPoint point, TensorView activation) override { see(point, activation); }
+  void edit(HookPoint point, TensorView activation) override { observe(point, activation); }
 };
 
 // The same with copies that stay on the GPU; one point can be zeroed there.
@@ -359,7 +359,7 @@ class UntouchedOnGpu : public Untouched {
   bool keep(HookPoint point, const ActivationCopy& activation) override {
     Tensor copy(activation.view.shape());
     copy_values(copy, activation.view);
-    see(point, copy);
+    observe(point, copy);
     if (zeroed.contains(hook_name(point))) {
       std::memset(copy.view().bytes(), 0, copy.view().size_bytes());
       copy_values(activation.view, copy);

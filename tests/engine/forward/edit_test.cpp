@@ -26,7 +26,7 @@ class Editor : public Recorder {
 
   void edit(HookPoint point, TensorView activation) override {
     change_(activation);
-    see(point, activation);
+    observe(point, activation);
   }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 class FoldNorms : public testing::TestWithParam<const char*> {};
 
 TEST_P(FoldNorms, LogitsAgreeWithinTheDocumentedBound) {
-  auto model = load_model(source_path("tests/golden/") + std::string(GetParam()));
+  auto model = load_unprocessed_checkpoint(source_path("tests/golden/") + std::string(GetParam()));
   Batch batch;
   batch.add(std::vector<std::int32_t>{1, 5, 9, 2, 6, 5, 3});
   const auto logits = [&] {

@@ -63,7 +63,7 @@ inline std::vector<Case> golden_cases() {
 }
 
 inline LoadedCheckpoint load_case(const Case& golden) {
-  if (golden.config.ends_with(".gguf")) return load_model(golden.folder);
+  if (golden.config.ends_with(".gguf")) return load_unprocessed_checkpoint(golden.folder);
   LoadedCheckpoint model{Checkpoint::open(golden.folder), {}, {}};
   const auto path = golden.folder + "/" + golden.config;
   model.config = parse_model_config(load_config_file(path), path);

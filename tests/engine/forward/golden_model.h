@@ -9,7 +9,7 @@
 namespace qkscope {
 
 inline LoadedCheckpoint load_golden(const std::string& name) {
-  return load_model(golden_path(name));
+  return load_unprocessed_checkpoint(golden_path(name));
 }
 
 }  // namespace qkscope

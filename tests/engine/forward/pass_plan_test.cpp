@@ -10,7 +10,7 @@ namespace {
 class InconsistentSelection : public Observer {
  public:
   bool wants(HookPoint point) const override { return point.stage == Stage::logits; }
-  void see(HookPoint, ConstTensorView) override {}
+  void observe(HookPoint, ConstTensorView) override {}
   Selection selection(HookPoint) const override {
     row_ = asked_++ == 0 ? 0 : 1'000'000;
     return {.rows = {&row_, 1}, .heads = {}};
@@ -36,7 +36,7 @@ class OneRow : public Observer {
  public:
   explicit OneRow(bool logits) : logits_(logits) {}
   bool wants(HookPoint point) const override { return logits_ && point.stage == Stage::logits; }
-  void see(HookPoint, ConstTensorView) override {}
+  void observe(HookPoint, ConstTensorView) override {}
   Selection selection(HookPoint) const override { return {.rows = {&row_, 1}, .heads = {}}; }
 
  private:

@@ -21,7 +21,7 @@ class Recorder : public Observer {
   bool wants(HookPoint point) const override { return wanted_(hook_name(point)); }
   Selection selection(HookPoint) const override { return {.rows = looked_at, .heads = {}}; }
 
-  void see(HookPoint point, ConstTensorView activation) override {
+  void observe(HookPoint point, ConstTensorView activation) override {
     Tensor copy(activation.shape());
     std::memcpy(copy.data<float>(), activation.bytes(), activation.size_bytes());
     order.push_back(hook_name(point));

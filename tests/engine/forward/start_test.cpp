@@ -105,6 +105,27 @@ TEST(Start, InvalidStartsThrow) {
             std::string::npos);
 }
 
+TEST(Start, MixerOutputsOfAnEarlierPassAreDropped) {
+  const auto model = load_golden("qwen3_next");
+  const auto last = model.config.n_layers - 1;  // attention, so this pass computes no mixer
+  const auto resid_pre = hook_name({Stage::resid_pre, last});
+  const auto batch = random_batch({20, 33}, model.config.vocab_size);
+  Recorder whole(everything);
+  forward(model, batch, whole);
+  const auto backend = make_backend(model);
+  Recorder state([](const std::string& name) {
+    return name == hook_name({Stage::mixer_state, 0});
+  });
+  forward(*backend, random_batch({2}, model.config.vocab_size), state, {});
+  Recorder some([](const std::string& name) { return name == "logits"; });
+  some.looked_at = {52};
+  forward(*backend, batch, some, {.residual = whole.seen.at(resid_pre), .start_at_layer = last});
+  const auto expected = whole.seen.at("logits").view().rows(52, 53);
+  EXPECT_EQ(
+      std::memcmp(some.seen.at("logits").view().bytes(), expected.bytes(), expected.size_bytes()),
+      0);
+}
+
 TEST(Start, ModelsWhoseLayersNeedEarlierOnesStartWithTokens) {
   const auto model = load_golden("gemma4_text");
   const auto batch = random_batch({4}, model.config.vocab_size);

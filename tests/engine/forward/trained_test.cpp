@@ -54,7 +54,7 @@ TEST_P(TrainedCheckpoint, HasLowLossOnItsTrainingLanguage) {
   const auto& [name, ids] = GetParam();
   if (!std::filesystem::exists(kWeights + name))
     GTEST_SKIP() << "no ../shared/weights/" << name << " beside the project";
-  const auto model = load_model(kWeights + name);
+  const auto model = load_unprocessed_checkpoint(kWeights + name);
   const double nll = nll_of(model, ids);
   const double uniform = std::log(static_cast<double>(model.config.vocab_size));
   std::printf("%s: %.2f nats per token, uniform is %.2f\n", name, nll, uniform);

@@ -14,7 +14,7 @@ namespace qkscope {
 namespace {
 
 LoadedCheckpoint tiny(const std::string& family) {
-  return load_model(source_path("tests/golden/") + family);
+  return load_unprocessed_checkpoint(source_path("tests/golden/") + family);
 }
 
 // Returns the logits, shape (rows, vocabulary).

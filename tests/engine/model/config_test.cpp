@@ -638,7 +638,7 @@ TEST(Config, KimiLinearIsRead) {
     return parse_model_config(with(base, changes), "c");
   };
   const auto plain = read("{}");
-  EXPECT_EQ(list_layers(plain, true), "4");  // every fourth layer but layer 0
+  EXPECT_EQ(format_layer_ranges_by_attention(plain, true), "4");  // every fourth layer but layer 0
   EXPECT_TRUE(plain.ropes.empty() && plain.layers[4].rope == -1 && plain.layers[0].rope == -1);
   EXPECT_TRUE(plain.latent.kv_rank == 512 && plain.latent.q_rank == 0 &&
               plain.latent.d_shared == 6 && plain.latent.d_value == 128);
@@ -662,7 +662,7 @@ TEST(Config, KimiLinearIsRead) {
     "moe_intermediate_size": 10, "mla_use_nope": true, "first_k_dense_replace": 2,
     "linear_head_dim": 99, "linear_attn_config": {"head_dim": 7, "num_heads": 3,
     "short_conv_kernel_size": 3, "full_attn_layers": [2, 5], "kda_layers": [1, 3, 4]}})");
-  EXPECT_EQ(list_layers(published, true), "1, 4");
+  EXPECT_EQ(format_layer_ranges_by_attention(published, true), "1, 4");
   EXPECT_TRUE(published.mixer.d_key == 7 && published.mixer.value_heads == 3 &&
               published.mixer.taps == 3 && published.mixer.decays() == 21);
   EXPECT_TRUE(published.experts.per_token == 3 && published.experts.groups == 4 &&
@@ -675,7 +675,7 @@ TEST(Config, KimiLinearIsRead) {
     "norm_topk_prob": false, "n_shared_experts": 0,
     "mlp_layer_types": ["sparse", "dense", "dense", "dense", "sparse"], "layer_types":
     ["linear_attention", "full_attention", "linear_attention", "full_attention", "full_attention"]})");
-  EXPECT_EQ(list_layers(saved, false), "0, 2");
+  EXPECT_EQ(format_layer_ranges_by_attention(saved, false), "0, 2");
   EXPECT_TRUE(saved.mixer.d_value == 9 && saved.mixer.key_heads == 2 && saved.mixer.taps == 5);
   EXPECT_TRUE(saved.latent.q_rank == 20 && saved.experts.groups == 2 && saved.experts.count == 8 &&
               !saved.experts.normalized && saved.experts.shared_d_mlp == 0);
@@ -721,11 +721,13 @@ TEST(Config, HybridFamiliesAreRead) {
   const auto read = [&](const std::string& changes) {
     return parse_model_config(with(base, changes), "c");
   };
-  const auto attention = [](const ModelConfig& model) { return list_layers(model, true); };
+  const auto attention = [](const ModelConfig& model) {
+    return format_layer_ranges_by_attention(model, true);
+  };
 
   const auto next = read(R"({"model_type": "qwen3_next"})");
   EXPECT_EQ(attention(next), "3");
-  EXPECT_EQ(list_layers(next, false), "0-2");
+  EXPECT_EQ(format_layer_ranges_by_attention(next, false), "0-2");
   EXPECT_TRUE(next.mixer.key_heads == 16 && next.mixer.value_heads == 32 &&
               next.mixer.d_key == 128 && next.mixer.d_value == 128 && next.mixer.taps == 4);
   EXPECT_DOUBLE_EQ(next.mixer.norm_eps, 1e-5);
@@ -776,7 +778,7 @@ TEST(Config, Lfm2IsRead) {
     return parse_model_config(with(base, changes), "c");
   };
   const auto plain = read(R"({"full_attn_idxs": [1]})");
-  EXPECT_EQ(list_layers(plain, true), "1");
+  EXPECT_EQ(format_layer_ranges_by_attention(plain, true), "1");
   EXPECT_TRUE(plain.mixer.kind == Mixer::short_convolution && plain.mixer.taps == 3 &&
               plain.mixer.channels() == 16 && !plain.mixer.input_bias);
   EXPECT_TRUE(plain.tied && plain.qk_norm && plain.n_kv_heads == 8 && plain.norm_eps == 1e-5);
@@ -785,7 +787,7 @@ TEST(Config, Lfm2IsRead) {
   const auto old = read(R"({"block_ff_dim": 60, "block_ffn_dim_multiplier": 1.3,
     "tie_embedding": false, "conv_bias": true, "layer_types": ["conv", "conv", "full_attention"]})");
   EXPECT_EQ(old.d_mlp, 56);  // 40, 52
-  EXPECT_EQ(list_layers(old, true), "2");
+  EXPECT_EQ(format_layer_ranges_by_attention(old, true), "2");
   EXPECT_TRUE(!old.tied && old.mixer.input_bias && old.mixer.convolution_bias);
   EXPECT_EQ(read(R"({"block_auto_adjust_ff_dim": false})").d_mlp, 100);
   EXPECT_FALSE(read("{}").has_recurrence());  // without the keys, every layer has attention
@@ -808,7 +810,7 @@ TEST(Config, FalconH1IsRead) {
   EXPECT_TRUE(plain.n_kv_heads == 8 && !plain.mixer.gate_before_norm);
   EXPECT_TRUE(plain.names.mixer[0].norm.empty());
   EXPECT_TRUE(plain.layers[0].has_attention() && plain.layers[0].has_state());
-  EXPECT_EQ(list_layers(plain, false), "");
+  EXPECT_EQ(format_layer_ranges_by_attention(plain, false), "");
   const auto scaled = read(R"({"mamba_d_ssm": null, "mamba_expand": 3, "mamba_d_head": "auto",
     "mamba_rms_norm": true, "mamba_norm_before_gate": false, "key_multiplier": 0.5,
     "mlp_multipliers": [2.0, 3.0], "ssm_multipliers": [1, 2, 3, 4, 5], "lm_head_multiplier": 0.1,
@@ -834,7 +836,7 @@ TEST(Config, GraniteMoeHybridIsRead) {
     return parse_model_config(with(base, changes), "c");
   };
   const auto plain = read("{}");
-  EXPECT_EQ(list_layers(plain, true), "1");
+  EXPECT_EQ(format_layer_ranges_by_attention(plain, true), "1");
   EXPECT_TRUE(plain.mixer.d_value == 8 && plain.mixer.gate_before_norm);
   EXPECT_TRUE(plain.experts.count == 8 && plain.experts.per_token == 2 &&
               plain.experts.normalized && plain.experts.shared_d_mlp == 1024);
@@ -859,7 +861,7 @@ TEST(Config, NemotronHIsRead) {
   };
   const auto plain = read("{}");
   EXPECT_EQ(plain.n_layers, 5);
-  EXPECT_EQ(list_layers(plain, true), "3");
+  EXPECT_EQ(format_layer_ranges_by_attention(plain, true), "3");
   EXPECT_TRUE(plain.layers[0].has_state() && !plain.layers[0].mlp);
   EXPECT_TRUE(plain.layers[1].mixer == Mixer::none && plain.layers[1].mlp);
   EXPECT_TRUE(plain.layers[3].has_attention() && !plain.layers[3].mlp);
@@ -891,13 +893,14 @@ TEST(Config, OlmoHybridHasRopeUnlessThetaIsNull) {
     return parse_model_config(with(base, changes), "c");
   };
   const auto plain = read("{}");
-  EXPECT_EQ(list_layers(plain, true), "3");
+  EXPECT_EQ(format_layer_ranges_by_attention(plain, true), "3");
   EXPECT_TRUE(plain.mixer.key_heads == 4 && plain.mixer.value_heads == 4 &&
               plain.mixer.d_key == 3 && plain.mixer.d_value == 6);
   EXPECT_TRUE(plain.mixer.rate_scale == 2.0 && plain.mixer.norm_eps == 1e-5);
   EXPECT_TRUE(plain.qk_norm_whole && plain.ropes.size() == 1 && plain.layers[3].rope == 0);
   EXPECT_DOUBLE_EQ(plain.ropes[0].theta, 10000.0);
-  EXPECT_EQ(list_layers(read(R"({"num_hidden_layers": 2})"), true), "1");  // at least the last
+  EXPECT_EQ(format_layer_ranges_by_attention(read(R"({"num_hidden_layers": 2})"), true),
+            "1");  // at least the last
   EXPECT_EQ(read(R"({"linear_allow_neg_eigval": false})").mixer.rate_scale, 1.0);
   EXPECT_EQ(read(R"({"rope_theta": 5e5})").ropes[0].theta, 5e5);
   base["rope_parameters"] = {{"rope_theta", nullptr}, {"rope_type", "default"}};

@@ -40,7 +40,7 @@ struct Pass {
   void attend() {
     z = Tensor(q.shape());
     sums.resize(as_index(q.dim(0) * q.dim(1)));
-    attention(input(), z, sums);
+    compute_attention(input(), z, sums);
   }
   LayerAttentionSums statistics(const AttentionRequest& request) const {
     return compute_attention_statistics({input(), sums, ids}, request);
@@ -122,7 +122,8 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
     const double p = row.p[as_index(j)];
     const auto width = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(i - j)));
     if (j < 4) {
-      if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5) v[as_index(layout.sink_above_half())] = 1;
+      if (j == 0 && i >= kSinkAboveHalfFrom && p > 0.5)
+        v[as_index(layout.sink_above_half_column())] = 1;
       v[as_index(AttentionColumnLayout::offset(NearKeyColumn::sink_0) + j)] = p;
       near(NearKeyColumn::sink_4) += p;
       if (i < 64) v[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_0) + j)] = p;
@@ -135,19 +136,19 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
     if (j >= 1 && token(j - 1) == token(i)) near(NearKeyColumn::ind) += p;
     if (j >= 1 && j == i && token(j - 1) == token(i)) near(NearKeyColumn::ind_self) = p;
     if (j < layout.stream_first || i - j < layout.stream_last) near(NearKeyColumn::stream) += p;
-    if (i - j < layout.window) v[as_index(layout.near_band_column(width))] += p;
+    if (i - j < layout.window) v[as_index(layout.near_distance_band_column(width))] += p;
     if (!layout.all_keys || p == 0) continue;
-    v[as_index(layout.entropy())] += p * (row.lse - row.s[as_index(j)]);
-    v[as_index(layout.distance_mean())] += p * static_cast<double>(i - j);
-    v[as_index(layout.distance_mass(std::min<std::int64_t>(width, 17)))] += p;
+    v[as_index(layout.entropy_column())] += p * (row.lse - row.s[as_index(j)]);
+    v[as_index(layout.distance_mean_column())] += p * static_cast<double>(i - j);
+    v[as_index(layout.distance_band_column(std::min<std::int64_t>(width, 17)))] += p;
   }
   near(NearKeyColumn::max_logit) = row.largest;
   near(NearKeyColumn::lse) = row.lse;
   near(NearKeyColumn::top1) = std::exp(row.largest - row.lse);
   if (!layout.all_keys) return v;
-  v[as_index(layout.perplexity())] = std::exp(v[as_index(layout.entropy())]);
-  v[as_index(layout.entropy_relative())] =
-      i == 0 ? 0 : v[as_index(layout.entropy())] / std::log(static_cast<double>(i + 1));
+  v[as_index(layout.perplexity_column())] = std::exp(v[as_index(layout.entropy_column())]);
+  v[as_index(layout.normalized_entropy_column())] =
+      i == 0 ? 0 : v[as_index(layout.entropy_column())] / std::log(static_cast<double>(i + 1));
   return v;
 }
 
@@ -189,16 +190,16 @@ void compare_all_keys(const AttentionColumnLayout& layout, const double* found,
   const double tau = 2e-6 + 5e-7 * row.size;
   const auto difference = [&](std::int64_t c) { return found[c] - expected[as_index(c)]; };
   const double entropy_bound = 1e-5 + 1e-6 * row.size;
-  grow(worst.entropy, difference(layout.entropy()), entropy_bound);
-  grow(worst.entropy, difference(layout.entropy_relative()), entropy_bound);
-  grow(worst.entropy, difference(layout.perplexity()),
-       entropy_bound * expected[as_index(layout.perplexity())]);
-  grow(worst.distance, difference(layout.distance_mean()),
-       2e-5 * expected[as_index(layout.distance_mean())] + 1e-9);
+  grow(worst.entropy, difference(layout.entropy_column()), entropy_bound);
+  grow(worst.entropy, difference(layout.normalized_entropy_column()), entropy_bound);
+  grow(worst.entropy, difference(layout.perplexity_column()),
+       entropy_bound * expected[as_index(layout.perplexity_column())]);
+  grow(worst.distance, difference(layout.distance_mean_column()),
+       2e-5 * expected[as_index(layout.distance_mean_column())] + 1e-9);
   double mass = 0;
   for (std::int64_t width = 0; width < kDistances; ++width) {
-    grow(worst.dist, difference(layout.distance_mass(width)), row.size < 20 ? 1e-6 : tau);
-    mass += found[layout.distance_mass(width)];
+    grow(worst.dist, difference(layout.distance_band_column(width)), row.size < 20 ? 1e-6 : tau);
+    mass += found[layout.distance_band_column(width)];
   }
   grow(worst.total, mass - 1.0, tau);
   auto sorted = row.p;
@@ -206,16 +207,18 @@ void compare_all_keys(const AttentionColumnLayout& layout, const double* found,
   for (std::int64_t k = 0; k < kTopKeys; ++k) {
     const auto taken = std::min<std::int64_t>(kTopKey[k], std::ssize(sorted));
     const double top = std::accumulate(sorted.begin(), sorted.begin() + taken, 0.0);
-    grow(worst.top, outside(top, found[layout.top_mass_low(k)], found[layout.top_mass_high(k)]),
+    grow(worst.top,
+         outside(top, found[layout.top_mass_lower_bound_column(k)],
+                 found[layout.top_mass_upper_bound_column(k)]),
          tau);
   }
   for (std::int64_t k = 0; k < kKeyShares; ++k) {
     double held = 0;
     std::int64_t needed = 0;
     while (held < kKeyShare[k] - 1e-9) held += sorted[as_index(needed++)];
-    worst.keys =
-        std::max(worst.keys, outside(static_cast<double>(needed), found[layout.key_count_low(k)],
-                                     found[layout.key_count_high(k)]));
+    worst.keys = std::max(worst.keys, outside(static_cast<double>(needed),
+                                              found[layout.key_count_lower_bound_column(k)],
+                                              found[layout.key_count_upper_bound_column(k)]));
   }
 }
 
@@ -229,7 +232,7 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
   for (std::int64_t d = 0; d < std::ssize(pass.sequences); ++d)
     for (const auto head : heads) {
       const auto& sequence = pass.sequences[as_index(d)];
-      std::vector<double> means(as_index(layout.near_column_count()));
+      std::vector<double> means(as_index(layout.near_key_column_count()));
       for (auto i = (sequence.length - 1) % step; i < sequence.length; i += step) {
         const auto row = plain_row(pass, sequence, head, i);
         const auto expected = plain_columns(pass, sequence, i, row, layout);
@@ -238,11 +241,11 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
         const double tau = 2e-6 + 5e-7 * row.size;
         double near = 0;
         double far = 0;
-        for (std::int64_t c = 0; c < layout.near_column_count(); ++c) {
+        for (std::int64_t c = 0; c < layout.near_key_column_count(); ++c) {
           grow(worst.mass, sum[c] - expected[as_index(c)], tau);
           means[as_index(c)] +=
               (sum[c] - expected[as_index(c)]) / static_cast<double>(sequence.length);
-          if (c >= layout.near_band_column(0)) near += sum[c];
+          if (c >= layout.near_distance_band_column(0)) near += sum[c];
         }
         for (std::int64_t j = 0; j <= i - layout.window; ++j) far += row.p[as_index(j)];
         grow(worst.rest, near + far - 1.0, tau);
@@ -257,7 +260,7 @@ Worst compare_rows(const Pass& pass, const AttentionRequest& r, std::span<const 
       const auto n = static_cast<double>(sequence.length);
       if (layout.all_keys)
         grow(worst.sums, std::ldexp(static_cast<double>(all), -40) - n, 1e-5 * n);
-      for (std::int64_t c = 0; c < layout.near_column_count(); ++c)
+      for (std::int64_t c = 0; c < layout.near_key_column_count(); ++c)
         if (c != AttentionColumnLayout::offset(NearKeyColumn::lse) &&
             c != AttentionColumnLayout::offset(NearKeyColumn::max_logit))
           grow(worst.near_mean, means[as_index(c)], 1e-6);
@@ -379,7 +382,7 @@ TEST_P(AttentionStatisticsTest, DISABLED_AThousandRowsOf131072Tokens) {
 }
 
 // A document of one token attends to itself with weight exactly 1 if the score has the bits of
-// attention().
+// compute_attention().
 TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
   std::vector<Sequence> sequences;
   for (std::int64_t i = 0; i < 200; ++i) sequences.push_back({i, 1});
@@ -390,8 +393,8 @@ TEST_P(AttentionStatisticsTest, ScoresHaveTheBitsOfAttention) {
     const double* sum = found.sum.data() + cell * r.layout.columns();
     EXPECT_EQ(sum[AttentionColumnLayout::offset(NearKeyColumn::self)], 1.0);
     EXPECT_EQ(sum[AttentionColumnLayout::offset(NearKeyColumn::sink_0)], 1.0);
-    EXPECT_EQ(sum[r.layout.distance_mass(0)], 1.0);
-    EXPECT_EQ(sum[r.layout.entropy()], 0.0);
+    EXPECT_EQ(sum[r.layout.distance_band_column(0)], 1.0);
+    EXPECT_EQ(sum[r.layout.entropy_column()], 0.0);
   }
 }
 
@@ -407,8 +410,8 @@ TEST_P(AttentionStatisticsTest, EqualScoresGiveUniformEntropyAndDistance) {
   std::vector<double> harmonic(200);
   for (std::int64_t i = 0; i < 200; ++i) {
     const double* sum = found.sum.data() + i * r.layout.columns();
-    EXPECT_NEAR(sum[r.layout.entropy()], std::log(static_cast<double>(i + 1)), 1e-5);
-    EXPECT_NEAR(sum[r.layout.distance_mean()], static_cast<double>(i) / 2,
+    EXPECT_NEAR(sum[r.layout.entropy_column()], std::log(static_cast<double>(i + 1)), 1e-5);
+    EXPECT_NEAR(sum[r.layout.distance_mean_column()], static_cast<double>(i) / 2,
                 2e-5 * static_cast<double>(1 + i));
     for (std::int64_t j = 0; j <= i; ++j) harmonic[as_index(j)] += 1.0 / static_cast<double>(i + 1);
   }
@@ -478,7 +481,7 @@ TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
                 (row.s[as_index(j)] - row.lse - changed.s[as_index(j)] + changed.lse);
         const double value =
             found.sum[as_index((head * 512 + i) * r.layout.columns() +
-                               r.layout.kl_divergence(static_cast<std::int64_t>(which)))];
+                               r.layout.kl_replaced_keys_column(static_cast<std::int64_t>(which)))];
         ASSERT_NEAR(value, kl, 1e-5 + 1e-6 * row.size);
         ASSERT_GE(value, -1e-6);
         mean += kl;
@@ -506,8 +509,8 @@ TEST_P(AttentionStatisticsTest, ExactlyRepresentableKeysHaveZeroDivergence) {
   r.layout.replacements = 1;
   const auto found = pass.statistics(r);
   for (std::int64_t row = 0; row < kHeads * 300; ++row)
-    EXPECT_NEAR(found.sum[as_index(row * r.layout.columns() + r.layout.kl_divergence(0))], 0.0,
-                1e-6);
+    EXPECT_NEAR(found.sum[as_index(row * r.layout.columns() + r.layout.kl_replaced_keys_column(0))],
+                0.0, 1e-6);
 }
 
 TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
@@ -525,7 +528,7 @@ TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
   r.buckets = 120;
   const auto found = pass.statistics(r);
   const auto shortest =
-      mask_of_smallest_keys({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, nullptr, 0.5);
+      kept_key_mask({pass.k.data<float>(), kKeyHeads * kDim, 120, kDim}, nullptr, 0.5);
   EXPECT_EQ(std::count(shortest.begin(), shortest.end(), 1), 60);
   // kvpress keeps the keys with the largest -(filter . key).
   std::vector<std::pair<double, std::int64_t>> scores;
@@ -540,23 +543,23 @@ TEST_P(AttentionStatisticsTest, KeptMassIsTheSumOverKeptKeys) {
     double few = 0;
     for (std::int64_t j = 0; j <= i; ++j) {
       if (j < 4 || i - j < 16) ends += row.p[as_index(j)];
-      if (shortest[as_index(j)]) few += row.p[as_index(j)];
+      if (shortest[as_index(j)] != 0) few += row.p[as_index(j)];
     }
     double best = 0;
     for (std::size_t k = 0; k < 30; ++k)
       if (scores[k].second <= i) best += row.p[as_index(scores[k].second)];
     const double* sum = found.sum.data() + i * r.layout.columns();
-    EXPECT_NEAR(sum[r.layout.kept_mass(0)], ends, 1e-5);
-    EXPECT_NEAR(sum[r.layout.kept_mass(1)], few, 1e-5);
-    EXPECT_NEAR(sum[r.layout.kept_mass(2)], best, 1e-5);
-    EXPECT_NEAR(sum[r.layout.kl_evicted(0)], -std::log(ends), 1e-5 / ends);
+    EXPECT_NEAR(sum[r.layout.kept_key_mass_column(0)], ends, 1e-5);
+    EXPECT_NEAR(sum[r.layout.kept_key_mass_column(1)], few, 1e-5);
+    EXPECT_NEAR(sum[r.layout.kept_key_mass_column(2)], best, 1e-5);
+    EXPECT_NEAR(sum[r.layout.kl_evicted_column(0)], -std::log(ends), 1e-5 / ends);
   }
 }
 
 TEST_P(AttentionStatisticsTest, StatisticsChangeNoBitOfAttention) {
   const auto pass = random_pass({{0, 300}}, 0);
   Tensor z(pass.q.shape());
-  attention(pass.input(), z);
+  compute_attention(pass.input(), z);
   EXPECT_TRUE(std::equal(z.data<float>(), z.data<float>() + z.size(), pass.z.data<float>()));
 }
 

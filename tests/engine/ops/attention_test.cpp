@@ -66,12 +66,12 @@ void expect_plain_softmax(const AttentionInput& input) {
   const auto n_heads = input.q.dim(1);
   const auto d_value = input.v.dim(2);
   Tensor z({kRows, n_heads, d_value});
-  attention(input, z);
+  compute_attention(input, z);
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < kRows; row += 7) rows.push_back(row);
   Tensor scores({n_heads, static_cast<std::int64_t>(rows.size()), 300});
   Tensor pattern(scores.shape());
-  score_rows(input, rows, scores, pattern);
+  compute_row_scores(input, rows, scores, pattern);
 
   double worst = 0.0;
   std::vector<double> weights;
@@ -180,7 +180,7 @@ TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
   const auto width = static_cast<std::size_t>(shape.n_heads * shape.d_head);
   for_each_cpu_target([&](const std::string&) {
     Tensor whole(input.q.shape());
-    attention(input, whole);
+    compute_attention(input, whole);
     const auto row_is = [&](ConstTensorView z, std::int64_t at, std::int64_t row) {
       return std::memcmp(z.rows(at, at + 1).bytes(), whole.view().rows(row, row + 1).bytes(),
                          width * sizeof(float)) == 0;
@@ -195,7 +195,7 @@ TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
     auto some = input;
     some.q = q;
     some.queries = rows;
-    attention(some, chosen);
+    compute_attention(some, chosen);
     for (std::size_t i = 0; i < rows.size(); ++i)
       EXPECT_TRUE(row_is(chosen, static_cast<std::int64_t>(i), rows[i])) << rows[i];
 
@@ -206,7 +206,7 @@ TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
     alone.v = qkv.v.view().rows(317, kRows);
     alone.sequences = last;
     Tensor z(alone.q.shape());
-    attention(alone, z);
+    compute_attention(alone, z);
     for (std::int64_t row = 0; row < 257; ++row) EXPECT_TRUE(row_is(z, row, 317 + row)) << row;
   });
 }

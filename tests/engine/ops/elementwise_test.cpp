@@ -48,8 +48,8 @@ TEST_P(Elementwise, LayerNormMatchesFloat64AlsoInPlace) {
                          {bias.data<float>(), bias.data<float>() + 70}};
   Tensor y(x.shape());
   Tensor without_bias(x.shape());
-  normalize(NormKind::layer, x, norm, 1e-5, y);
-  normalize(NormKind::layer, x, {norm.weight, {}}, 1e-5, without_bias);
+  apply_norm(NormKind::layer, x, norm, 1e-5, y);
+  apply_norm(NormKind::layer, x, {norm.weight, {}}, 1e-5, without_bias);
   for (std::int64_t row = 0; row < 33; ++row) {
     const float* in = x.data<float>() + row * 70;
     double mean = 0.0;
@@ -64,7 +64,7 @@ TEST_P(Elementwise, LayerNormMatchesFloat64AlsoInPlace) {
       EXPECT_NEAR(without_bias.data<float>()[at], expected, 3e-5);
     }
   }
-  normalize(NormKind::layer, x, norm, 1e-5, x);
+  apply_norm(NormKind::layer, x, norm, 1e-5, x);
   EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
 }
 
@@ -126,7 +126,7 @@ TEST_P(Elementwise, GatedActivationsMatchFloat64) {
   const auto up = random_tensor({40, 50}, 4);
   Tensor out(gate.shape());
   const auto check = [&](Activation activation, auto formula) {
-    gated_activation({activation}, gate, up, out);
+    apply_gated_activation({activation}, gate, up, out);
     for (std::int64_t i = 0; i < out.size(); ++i) {
       const double x = gate.data<float>()[i];
       EXPECT_NEAR(out.data<float>()[i], formula(x) * up.data<float>()[i], 4e-6) << x;
@@ -143,14 +143,15 @@ TEST_P(Elementwise, ClampedSwigluMatchesFloat64) {
   const auto gate = random_tensor({40, 50}, 3, 4.0f);
   const auto up = random_tensor({40, 50}, 4, 4.0f);
   Tensor out(gate.shape());
-  gated_activation({Activation::clamped_swiglu, {.alpha = 1.702f, .limit = 3.0f}}, gate, up, out);
+  apply_gated_activation({Activation::clamped_swiglu, {.alpha = 1.702f, .limit = 3.0f}}, gate, up,
+                         out);
   for (std::int64_t i = 0; i < out.size(); ++i) {
     const double g = std::min(gate.data<float>()[i], 3.0f);
     const double u = std::min(std::max(up.data<float>()[i], -3.0f), 3.0f);
     EXPECT_NEAR(out.data<float>()[i], (u + 1.0) * g / (1.0 + std::exp(-1.702 * g)), 4e-6) << g;
   }
   auto broken = tensor_of_nan();
-  gated_activation({Activation::clamped_swiglu}, broken, broken, broken);
+  apply_gated_activation({Activation::clamped_swiglu}, broken, broken, broken);
   EXPECT_TRUE(std::isnan(broken.data<float>()[0]));
 }
 
@@ -158,7 +159,7 @@ TEST_P(Elementwise, AddSoftCapAndScaleMatchFloat64) {
   auto a = random_tensor({5, 7}, 5, 20.0f);
   const auto b = random_tensor({5, 7}, 6);
   auto sum = rounded(a, DType::f32);
-  add_update(sum, b);
+  add_elements(sum, b);
   soft_cap(a, 10.0);
   for (std::int64_t i = 0; i < 35; ++i) EXPECT_LE(std::abs(a.data<float>()[i]), 10.0f);
   EXPECT_FLOAT_EQ(sum.data<float>()[3],
@@ -179,7 +180,7 @@ TEST_P(Elementwise, EmbeddingCopiesScaledRows) {
   const auto table = rounded(random_tensor({6, 4}, 7), DType::bf16);
   const std::vector<std::int32_t> ids = {5, 0, 5};
   Tensor y({3, 4});
-  embed(ids, {table, 1.0f}, 2.0f, y);
+  embed_tokens(ids, {table, 1.0f}, 2.0f, y);
   for (int row = 0; row < 3; ++row)
     for (int i = 0; i < 4; ++i)
       EXPECT_EQ(y.data<float>()[row * 4 + i],

@@ -154,7 +154,7 @@ struct Mixture {
     Tensor up(gate.shape());
     Tensor y({rows, kModel});
     project_experts_gate_up(x, by_expert, experts, {}, gate, up);
-    gated_activation({Activation::silu}, gate, up, gate);
+    apply_gated_activation({Activation::silu}, gate, up, gate);
     project_experts_down(gate, by_expert, experts, chosen.weights, y);
     return y;
   }

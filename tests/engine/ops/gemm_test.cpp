@@ -37,7 +37,7 @@ float chain(const Tensor& left, std::int64_t row, const Tensor& right, std::int6
 }
 
 TEST_P(GemmBlocks, EveryElementIsOneChainOfFusedMultiplyAdds) {
-  if (!has_fused_multiply_add(GetParam())) return;  // rounds products on the way
+  if (!cpu_target_has_fma(GetParam())) return;  // rounds products on the way
   const std::int64_t rows = 29, columns = 53, depth = 37;
   const auto left = random_tensor({rows, depth}, 1);
   const auto right = random_tensor({columns, depth}, 2);
@@ -82,7 +82,7 @@ TEST_P(GemmBlocks, DepthMayBeSmallerThanThePackedDepth) {
                   packed_depth},
                  true, product.data<float>(), tile.columns);
   const float last = product.data<float>()[product.size() - 1];
-  if (has_fused_multiply_add(GetParam())) {
+  if (cpu_target_has_fma(GetParam())) {
     EXPECT_EQ(last, 1.0f + chain(left, rows - 1, right, tile.columns - 1, depth));
   } else {
     EXPECT_NEAR(last, 1.0f + chain(left, rows - 1, right, tile.columns - 1, depth), 1e-5);

@@ -19,10 +19,10 @@ void expect_bits_of_many(const Linear& layer, const std::string& what) {
   const auto out = layer.weight.out();
   const auto x = random_tensor({40, in}, 1);
   Tensor many({40, out});
-  linear(x, layer, many);
+  apply_linear(x, layer, many);
   for (std::int64_t rows = 1; rows <= gemv::kMostRows + 1; ++rows) {
     Tensor few({rows, out});
-    linear(x.view().rows(3, 3 + rows), layer, few);
+    apply_linear(x.view().rows(3, 3 + rows), layer, few);
     EXPECT_EQ(std::memcmp(few.view().bytes(), many.view().rows(3, 3 + rows).bytes(),
                           few.view().size_bytes()),
               0)
@@ -71,7 +71,7 @@ TEST_P(FewRows, ThreadCountChangesNoBitOfSeveralProducts) {
   for (const int threads : {1, 3}) {
     set_thread_count(threads);
     auto& out = y[threads / 3];
-    linear(x, {{layers[0], out[0]}, {layers[1], out[1]}});
+    apply_linear(x, {{layers[0], out[0]}, {layers[1], out[1]}});
   }
   set_thread_count(0);
   for (int i = 0; i < 2; ++i)

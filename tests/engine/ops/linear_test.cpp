@@ -32,7 +32,7 @@ TEST_P(LinearLayer, MatchesFloat64ForEveryStoredType) {
     const auto bias = random_tensor({out}, 3);
     const Linear layer{{stored, 0.5f}, {bias.data<float>(), bias.data<float>() + out}};
     Tensor y({rows, out});
-    linear(x, layer, y);
+    apply_linear(x, layer, y);
     double worst = 0.0;
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t column = 0; column < out; ++column) {
@@ -89,12 +89,12 @@ TEST_P(LinearLayer, StorageLayoutChangesNoBit) {
     const WeightMatrix even_rows{
         {every_second.view().bytes(), dtype, {kOut, kIn}, {2 * kIn, 1}, {}}, 0.5f};
     Tensor expected({11, kOut});
-    linear(x, WeightMatrix{plain, 0.5f}, expected);
+    apply_linear(x, WeightMatrix{plain, 0.5f}, expected);
     for (const auto& matrix : {middle_blocks, right_half, odd_columns, even_rows}) {
       ASSERT_EQ(matrix.out(), kOut);
       ASSERT_EQ(matrix.in(), kIn);
       Tensor y({11, kOut});
-      linear(x, matrix, y);
+      apply_linear(x, matrix, y);
       EXPECT_EQ(std::memcmp(y.view().bytes(), expected.view().bytes(), y.view().size_bytes()), 0)
           << dtype_name(dtype) << (matrix.transposed() ? " transposed" : " in blocks");
     }
@@ -120,7 +120,7 @@ TEST_P(LinearLayer, Mxfp4ConvertsExactly) {
   for (const std::int64_t begin : {0, 1, 31, 45}) {
     const WeightSubmatrix part{.first = 1, .rows = 2, .begin = begin, .depth = 100};
     std::vector<float> wide(200);
-    rows_to_float32(matrix, part, wide.data());
+    weights_to_float32(matrix, part, wide.data());
     for (std::int64_t row = 1; row < kOut; ++row)
       for (std::int64_t i = begin; i < begin + 100; ++i) {
         const float found = wide[static_cast<std::size_t>((row - 1) * 100 + i - begin)];
@@ -143,10 +143,10 @@ TEST_P(LinearLayer, ARowDoesNotDependOnOtherRows) {
   const auto x = random_tensor({513, 96}, 4);
   const auto weight = random_tensor({700, 96}, 5);
   Tensor whole({513, 700});
-  linear(x, WeightMatrix{weight, 1.0f}, whole);
+  apply_linear(x, WeightMatrix{weight, 1.0f}, whole);
   for (const auto& [begin, end] : {std::pair{0, 1}, {5, 6}, {100, 117}, {200, 457}, {511, 513}}) {
     Tensor part({end - begin, 700});
-    linear(x.view().rows(begin, end), WeightMatrix{weight, 1.0f}, part);
+    apply_linear(x.view().rows(begin, end), WeightMatrix{weight, 1.0f}, part);
     EXPECT_EQ(std::memcmp(part.view().bytes(), whole.view().rows(begin, end).bytes(),
                           part.view().size_bytes()),
               0)
@@ -164,10 +164,10 @@ TEST_P(LinearLayer, AColumnDoesNotDependOnOtherColumns) {
   const auto x = random_tensor({rows, in}, 6);
   const auto weight = rounded(random_tensor({out, in}, 7), DType::bf16);
   Tensor whole({rows, out});
-  linear(x, WeightMatrix{weight, 1.0f}, whole);
+  apply_linear(x, WeightMatrix{weight, 1.0f}, whole);
   for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {90, 200}}) {
     Tensor part({rows, end - begin});
-    linear(x, WeightMatrix{weight.view().rows(begin, end), 1.0f}, part);
+    apply_linear(x, WeightMatrix{weight.view().rows(begin, end), 1.0f}, part);
     for (std::int64_t row = 0; row < rows; ++row)
       EXPECT_EQ(std::memcmp(part.data<float>() + row * (end - begin),
                             whole.data<float>() + row * out + begin,
@@ -183,9 +183,9 @@ TEST_P(LinearLayer, SeveralLayersAtOnceHaveTheBitsOfSeparateCalls) {
   const Linear first{{first_weight, 1.0f}, std::vector<float>(130, 0.25f)};
   const Linear second{{second_weight, 1.0f}, {}};
   Tensor alone_first({200, 130}), alone_second({200, 20}), y_first({200, 130}), y_second({200, 20});
-  linear(x, first, alone_first);
-  linear(x, second, alone_second);
-  linear(x, {{first, y_first}, {second, y_second}});
+  apply_linear(x, first, alone_first);
+  apply_linear(x, second, alone_second);
+  apply_linear(x, {{first, y_first}, {second, y_second}});
   EXPECT_TRUE(same_bits(y_first, alone_first));
   EXPECT_TRUE(same_bits(y_second, alone_second));
 }
@@ -195,11 +195,11 @@ TEST_P(LinearLayer, ThreadCountChangesNoBit) {
   const auto weight = random_tensor({210, 1300}, 12);
   Tensor expected({300, 210});
   set_thread_count(1);
-  linear(x, WeightMatrix{weight, 1.0f}, expected);
+  apply_linear(x, WeightMatrix{weight, 1.0f}, expected);
   for (const int threads : {2, 3, 16}) {
     set_thread_count(threads);
     Tensor y({300, 210});
-    linear(x, WeightMatrix{weight, 1.0f}, y);
+    apply_linear(x, WeightMatrix{weight, 1.0f}, y);
     EXPECT_TRUE(same_bits(y, expected)) << threads;
   }
   set_thread_count(0);

@@ -146,8 +146,8 @@ TEST(GatedDelta, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
     const std::vector<std::int64_t> last = {kTokens - 1};
     Tensor output({kTokens, kConfig.value_heads, kConfig.d_value});
     auto state = state_tensor(kConfig, 1);
-    linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, sequences, last},
-                      {.rows = state}, output);
+    run_linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, sequences, last},
+                          {.rows = state}, output);
     const auto error = relative_error(output, expected.output);
     const auto state_error = relative_error(state, expected.state);
     EXPECT_LT(error, 2e-6) << scale;
@@ -166,8 +166,8 @@ TEST(Mamba2, ChunksAgreeWithTheRecurrenceInFloat64At4096Tokens) {
   const std::vector<std::int64_t> last = {kTokens - 1};
   Tensor output({kTokens, kMamba2.value_heads, kMamba2.d_value});
   auto state = state_tensor(kMamba2, 1);
-  linear_recurrence({kMamba2, input.qkv, input.rates, input.log_decays, sequences, last},
-                    {.rows = state}, output);
+  run_linear_recurrence({kMamba2, input.qkv, input.rates, input.log_decays, sequences, last},
+                        {.rows = state}, output);
   const auto error = relative_error(output, expected.output);
   const auto state_error = relative_error(state, expected.state);
   EXPECT_LT(error, 2e-6);
@@ -187,8 +187,8 @@ TEST(KimiDelta, TokensAgreeWithTheRecurrenceInFloat64At4096Tokens) {
   const std::vector<std::int64_t> last = {kTokens - 1};
   Tensor output({kTokens, kKimi.value_heads, kKimi.d_value});
   auto state = state_tensor(kKimi, 1);
-  linear_recurrence({kKimi, input.qkv, input.rates, input.log_decays, sequences, last},
-                    {.rows = state}, output);
+  run_linear_recurrence({kKimi, input.qkv, input.rates, input.log_decays, sequences, last},
+                        {.rows = state}, output);
   const auto error = relative_error(output, expected.output);
   const auto state_error = relative_error(state, expected.state);
   EXPECT_LT(error, 2e-6);
@@ -202,15 +202,15 @@ TEST(GatedDelta, StatesAfterChosenRowsAreThoseOfShorterTexts) {
   const std::vector<std::int64_t> rows = {0, 5, 63, 64, 100, 199};
   Tensor output({200, kConfig.value_heads, kConfig.d_value});
   auto states = state_tensor(kConfig, std::ssize(rows));
-  linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, sequences, rows},
-                    {.rows = states}, output);
+  run_linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, sequences, rows},
+                        {.rows = states}, output);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::vector<Sequence> shorter = {{.begin = 0, .length = rows[i] + 1}};
     auto state = state_tensor(kConfig, 1);
     Tensor part({200, kConfig.value_heads, kConfig.d_value});
     const std::vector<std::int64_t> last = {rows[i]};
-    linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, shorter, last},
-                      {.rows = state}, part);
+    run_linear_recurrence({kConfig, input.qkv, input.rates, input.log_decays, shorter, last},
+                          {.rows = state}, part);
     const auto number = static_cast<std::int64_t>(i);
     EXPECT_EQ(std::memcmp(states.view().rows(number, number + 1).bytes(), state.view().bytes(),
                           state.view().size_bytes()),
@@ -300,10 +300,10 @@ TEST_P(EveryMixer, ATextInPiecesHasTheBitsOfTheWholeText) {
   const RandomWeights net(kModelWidth, GetParam());
   const auto x = random_tensor({200, kModelWidth}, 6);
   const auto whole = run_net(net, x, {{.begin = 0, .length = 200}});
-  auto memory = make_mixer_memory(net.config, 1);
+  auto memory = make_mixer_state(net.config, 1);
   std::int64_t past = 0;
   for (const std::int64_t length : {1, 2, 40, 21, 1, 70, 64, 1}) {
-    auto next = make_mixer_memory(net.config, 1);
+    auto next = make_mixer_state(net.config, 1);
     const auto part = run_net(net, rows_of(x, past, length),
                               {{.begin = 0, .length = length, .past = past}}, &memory, &next);
     EXPECT_TRUE(same_rows(whole, past, part)) << past;

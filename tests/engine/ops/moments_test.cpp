@@ -56,7 +56,7 @@ TEST_P(DocumentMomentsTest, MatchTwoPassFloat64Moments) {
   for (const std::int64_t length : {1, 3, 4, 5, 256, 257, 512, 4096}) {
     const auto x = planted(length, 1);
     const auto found = compute_document_moments(x, {0, length}, request());
-    ASSERT_FALSE(found.bad_head);
+    ASSERT_FALSE(found.nonfinite_head);
     const auto first = std::min<std::int64_t>(4, length);
     if (length > 5) {  // fewer rows have no spread to measure by
       EXPECT_LT(difference(found.moments.body, moments_of(rows_between(x, first, length, 0), 3)),
@@ -127,8 +127,8 @@ TEST_P(DocumentMomentsTest, NanAndInfinityAreReportedWithTheirHead) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto x = random_tensor({600, kHeads, kDim}, 5);
     x.data<float>()[(400 * kHeads + 1) * kDim + 2] = bad;
-    EXPECT_EQ(compute_document_moments(x, {0, 600}, request()).bad_head, 1);
-    EXPECT_FALSE(compute_document_moments(x, {0, 400}, request()).bad_head);
+    EXPECT_EQ(compute_document_moments(x, {0, 600}, request()).nonfinite_head, 1);
+    EXPECT_FALSE(compute_document_moments(x, {0, 400}, request()).nonfinite_head);
   }
 }
 
@@ -138,7 +138,7 @@ TEST(DocumentMoments, HaveTheSameBitsOnEveryCpuTargetWithFma) {
   const auto x = planted(1000, 6);
   std::vector<double> expected;
   for_each_cpu_target([&](const std::string& target) {
-    if (!has_fused_multiply_add(target)) return;
+    if (!cpu_target_has_fma(target)) return;
     const auto found = compute_document_moments(x, {0, 1000}, request()).moments.body.m2;
     if (expected.empty()) expected = found;
     EXPECT_EQ(found, expected);

@@ -35,26 +35,26 @@ TEST_P(StoredKeys, HaveTheBitsOfKeysPackedAtOnce) {
     input.window = window;
     input.softcap = softcap;
     Tensor expected({kLength, n_heads, d_value});
-    attention(input, expected);
+    compute_attention(input, expected);
 
-    LayerKeyValueStore store(2, n_kv_heads, d, d_value);
+    LayerKeyValueCache store(2, n_kv_heads, d, d_value);
     std::int64_t past = 0;
     for (const std::int64_t length : {200, 1, 1, 53, 1, 1, 256, 17}) {
       const std::vector<Sequence> piece = {{0, length, past, 1}};
       const auto end = past + length;
       store.append(k.view().rows(past, end), v.view().rows(past, end), piece);
-      const auto packed = store.packed(piece);
+      const auto packed = store.packed_view(piece);
       auto part = input;
       part.q = q.view().rows(past, end);
       part.sequences = piece;
       part.packed = &packed;
       Tensor z({length, n_heads, d_value});
-      attention(part, z);
+      compute_attention(part, z);
       EXPECT_EQ(std::memcmp(z.view().bytes(), expected.view().rows(past, end).bytes(),
                             z.view().size_bytes()),
                 0)
           << "positions " << past << " to " << end << ", heads of " << d;
-      const auto rows = store.rows(piece);
+      const auto rows = store.unpack(piece);
       EXPECT_EQ(std::memcmp(rows.k.view().bytes(), k.view().bytes(), rows.k.view().size_bytes()),
                 0);
       EXPECT_EQ(std::memcmp(rows.v.view().bytes(), v.view().bytes(), rows.v.view().size_bytes()),

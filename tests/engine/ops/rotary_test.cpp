@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -60,10 +62,12 @@ TEST_P(Rotary, RotationMayBeginWithinTheHead) {
     for (std::int64_t i = 0; i < 60; ++i)
       std::copy_n(before.data<float>() + i * 10 + 4, 6, last.data<float>() + i * 6);
     apply_rotary(table, interleaved, last);
+    const auto bytes = [](const Tensor& tensor, std::int64_t at, std::size_t count) {
+      return std::as_bytes(std::span(tensor.data<float>() + at, count));
+    };
     for (std::int64_t i = 0; i < 60; ++i) {
-      const float* out = x.data<float>() + i * 10;
-      EXPECT_EQ(std::memcmp(out, before.data<float>() + i * 10, 4 * sizeof(float)), 0);
-      EXPECT_EQ(std::memcmp(out + 4, last.data<float>() + i * 6, 6 * sizeof(float)), 0);
+      EXPECT_TRUE(std::ranges::equal(bytes(x, i * 10, 4), bytes(before, i * 10, 4)));
+      EXPECT_TRUE(std::ranges::equal(bytes(x, i * 10 + 4, 6), bytes(last, i * 6, 6)));
     }
   }
 }

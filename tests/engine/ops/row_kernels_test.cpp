@@ -35,15 +35,15 @@ double ulp_error(float value, double exact) {
 TEST_P(RowKernels, ExpHasAtMostTwoUlpError) {
   const auto x = range(-87.0f, 88.0f, 0.0037f);
   auto y = x;
-  keys::attention_weights(y.data(), std::ssize(y), keys::SplitLogSumExp(0.0), y.data());
+  keys::compute_attention_weights(y.data(), std::ssize(y), keys::HighLowLogSumExp(0.0), y.data());
   double worst = 0.0;
   for (std::size_t i = 0; i < x.size(); ++i)
     worst = std::max(worst, ulp_error(y[i], std::exp(static_cast<double>(x[i]))));
   EXPECT_LT(worst, 2.0);
 
   std::vector<float> special = {0.0f, -kInfinity, -1000.0f, 1000.0f, kNan};
-  keys::attention_weights(special.data(), std::ssize(special), keys::SplitLogSumExp(0.0),
-                          special.data());
+  keys::compute_attention_weights(special.data(), std::ssize(special), keys::HighLowLogSumExp(0.0),
+                                  special.data());
   EXPECT_EQ(special[0], 1.0f);
   EXPECT_EQ(special[1], 0.0f);
   EXPECT_EQ(special[2], 0.0f);
@@ -85,7 +85,7 @@ TEST_P(RowKernels, DeltaRuleStepAgreesWithPlainLoops) {
   for (std::int64_t i = 0; i < kRows; ++i)
     decays.data<float>()[i] = std::abs(std::sin(decays.data<float>()[i]));
   std::vector<float> output(kColumns);
-  rows::delta_rule_step(
+  rows::apply_delta_rule(
       {q.data<float>(), k.data<float>(), decays.data<float>(), v.data<float>(), 0.7f, kRows},
       state.data<float>(), output.data());
   for (std::int64_t j = 0; j < kColumns; ++j) {

@@ -25,21 +25,21 @@ TEST(AttentionColumns, NamesFollowTheColumnLayout) {
   s.kl.push_back({.name = "fp8"});
   s.keep.push_back({.name = "first_4_last_16"});
   const auto layout = attention_column_layout(s);
-  const auto names = column_names(s);
+  const auto names = attention_column_names(s);
   EXPECT_EQ(names[as_index(AttentionColumnLayout::offset(NearKeyColumn::ind_self))], "ind_self");
   EXPECT_EQ(names[as_index(AttentionColumnLayout::offset(NearKeyColumn::alpha_3))], "alpha_3");
-  EXPECT_EQ(names[as_index(layout.near_band_column(8))], "near_8");
-  EXPECT_EQ(names[as_index(layout.entropy())], "entropy");
-  EXPECT_EQ(names[as_index(layout.distance_mass(17))], "dist_17");
-  EXPECT_EQ(names[as_index(layout.key_count_high(2))], "keys_99_high");
-  EXPECT_EQ(names[as_index(layout.top_mass_low(4))], "top_1024_low");
-  EXPECT_EQ(names[as_index(layout.kl_divergence(0))], "kl_fp8");
-  EXPECT_EQ(names[as_index(layout.kl_evicted(0))], "kl_evicted_first_4_last_16");
+  EXPECT_EQ(names[as_index(layout.near_distance_band_column(8))], "near_8");
+  EXPECT_EQ(names[as_index(layout.entropy_column())], "entropy");
+  EXPECT_EQ(names[as_index(layout.distance_band_column(17))], "dist_17");
+  EXPECT_EQ(names[as_index(layout.key_count_upper_bound_column(2))], "keys_99_high");
+  EXPECT_EQ(names[as_index(layout.top_mass_lower_bound_column(4))], "top_1024_low");
+  EXPECT_EQ(names[as_index(layout.kl_replaced_keys_column(0))], "kl_fp8");
+  EXPECT_EQ(names[as_index(layout.kl_evicted_column(0))], "kl_evicted_first_4_last_16");
   // Last, so that the other columns of older statistics stay where they are.
   EXPECT_EQ(names.back(), "sink_above_half");
-  EXPECT_EQ(layout.sink_above_half() + 1, layout.columns());
-  EXPECT_TRUE(is_per_row_column("near_8"));
-  EXPECT_FALSE(is_per_row_column("prev_first"));
+  EXPECT_EQ(layout.sink_above_half_column() + 1, layout.columns());
+  EXPECT_TRUE(is_per_query_column("near_8"));
+  EXPECT_FALSE(is_per_query_column("prev_first"));
 }
 
 // A random attention pattern over tokens with many repetitions, and its sums.
@@ -118,7 +118,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
     }
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_columns(layout, count_token_pattern_pairs(tokens), sums, {}, values);
+  fill_document_columns(layout, count_token_patterns(tokens), sums, {}, values);
   const auto value = [&](const std::string& name) {
     const auto found = std::find(names.begin(), names.end(), name);
     EXPECT_NE(found, names.end()) << name;
@@ -141,7 +141,7 @@ TEST_F(PatternScores, MatchTheTransformerLensFormulas) {
 TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
   const auto names = document_column_names(settings());
   std::vector<double> values(names.size());
-  fill_document_columns(layout, count_token_pattern_pairs(tokens), sums, {}, values);
+  fill_document_columns(layout, count_token_patterns(tokens), sums, {}, values);
   const auto at = std::find(names.begin(), names.end(), "sink_alpha_64_0") - names.begin();
   for (std::size_t k = 0; k < 4; ++k) {
     double expected = 0;
@@ -149,7 +149,7 @@ TEST_F(PatternScores, SinkAlphaAveragesTheFirst64Rows) {
     EXPECT_NEAR(values[static_cast<std::size_t>(at) + k], expected, 1e-12);
   }
   const auto short_text = std::span(tokens).first(63);
-  fill_document_columns(layout, count_token_pattern_pairs(short_text), sums, {}, values);
+  fill_document_columns(layout, count_token_patterns(short_text), sums, {}, values);
   EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
 }
 
@@ -174,7 +174,7 @@ TEST(KeyShares, AreSharesOfTheKeysWithMostMass) {
 
 // Two documents of 10 and 30 rows with row values 1 and 3.
 TEST(AttentionTables, MeanDeviationAndClusteredErrorHaveClosedForms) {
-  auto a = empty_attention_statistics(settings(), 1, 1);
+  auto a = make_attention_statistics(settings(), 1, 1);
   const auto columns = a.columns.size();
   a.documents = 2;
   a.rows = {20, 20};

@@ -20,10 +20,10 @@ TEST(Moments, MergedPartsEqualTheMomentsOfAllRows) {
 
 TEST(Moments, MergingEmptyMomentsChangesNothing) {
   const auto rows = moments_of(random_rows(9, 3, 3));
-  auto merged = empty_moments({2, 5, 2, 1, false});
+  auto merged = make_head_moments({2, 5, 2, 1, false});
   merge_moments(merged, rows);
   EXPECT_EQ(difference(merged, rows), 0.0);
-  merge_moments(merged, empty_moments({2, 5, 2, 1, false}));
+  merge_moments(merged, make_head_moments({2, 5, 2, 1, false}));
   EXPECT_EQ(difference(merged, rows), 0.0);
 }
 
@@ -41,9 +41,9 @@ TEST(Moments, AnySplitAndOrderAgreesWithinTheDocumentedBound) {
       std::vector<std::size_t> order(documents.size());
       std::iota(order.begin(), order.end(), 0);
       std::shuffle(order.begin(), order.end(), std::mt19937(seed));
-      auto whole = empty_moments({2, 5, 2, 1, false});
+      auto whole = make_head_moments({2, 5, 2, 1, false});
       for (std::size_t part = 0; part < parts; ++part) {
-        auto sums = empty_moments({2, 5, 2, 1, false});
+        auto sums = make_head_moments({2, 5, 2, 1, false});
         for (std::size_t i = part; i < order.size(); i += parts)
           merge_moments(sums, moments_of(documents[order[i]]));
         merge_moments(whole, sums);
@@ -68,12 +68,12 @@ TEST(Moments, ConstantChannelsStayConstant) {
 
 TEST(Moments, BucketsMergeIndependently) {
   const MomentShape shape{1, 2, 0, 3, true};
-  auto a = empty_bucket_moments(shape);
+  auto a = make_bucket_moments(shape);
   a.n = {4, 0, 1};
   a.mean = {1, 2, 0, 0, 5, 6};
   a.m2 = {2, 3, 0, 0, 0, 0};
   a.cov = {2, 1, 3, 0, 0, 0, 0, 0, 0};
-  auto b = empty_bucket_moments(shape);
+  auto b = make_bucket_moments(shape);
   b.n = {4, 2, 0};
   b.mean = {3, 2, 7, 8, 0, 0};
   b.m2 = {0, 1, 1, 1, 0, 0};

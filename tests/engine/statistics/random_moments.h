@@ -42,7 +42,7 @@ inline TestRows operator+(TestRows a, const TestRows& b) {
 }
 
 inline HeadMoments moments_of(const TestRows& rows, std::int64_t pairs = 2) {
-  auto m = empty_moments({rows.heads, rows.dim, pairs, 1, false});
+  auto m = make_head_moments({rows.heads, rows.dim, pairs, 1, false});
   if (rows.rows() == 0) return m;
   PositionPrefixSums table;
   ExactPositionSums positions;

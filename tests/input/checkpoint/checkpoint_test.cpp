@@ -67,14 +67,14 @@ TEST_F(CheckpointTest, OpensASingleFile) {
   const Checkpoint checkpoint = std::move(opened);
   EXPECT_EQ(checkpoint.folder(), folder_.path());
   EXPECT_EQ(checkpoint.config()["model_type"], "llama");
-  EXPECT_THAT(checkpoint.names(), ElementsAre("a", "b"));
-  EXPECT_EQ(checkpoint.bytes(), 8u);
+  EXPECT_THAT(checkpoint.tensor_names(), ElementsAre("a", "b"));
+  EXPECT_EQ(checkpoint.size_bytes(), 8u);
   EXPECT_EQ(value(checkpoint, "a"), 1);
   EXPECT_EQ(value(checkpoint, "b"), 2);
-  EXPECT_EQ(checkpoint.info("a").stored_dtype, "F32");
-  EXPECT_EQ(checkpoint.info("a").shape, std::vector<std::int64_t>{1});
-  EXPECT_EQ(checkpoint.info("a").file, "model.safetensors");
-  EXPECT_FALSE(checkpoint.has("native"));
+  EXPECT_EQ(checkpoint.tensor_info("a").stored_dtype, "F32");
+  EXPECT_EQ(checkpoint.tensor_info("a").shape, std::vector<std::int64_t>{1});
+  EXPECT_EQ(checkpoint.tensor_info("a").file, "model.safetensors");
+  EXPECT_FALSE(checkpoint.has_tensor("native"));
 }
 
 TEST_F(CheckpointTest, OpensShards) {
@@ -83,16 +83,16 @@ TEST_F(CheckpointTest, OpensShards) {
   write("model.safetensors.index.json",
         R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})");
   const auto checkpoint = open();
-  EXPECT_THAT(checkpoint.names(), ElementsAre("a", "b"));
+  EXPECT_THAT(checkpoint.tensor_names(), ElementsAre("a", "b"));
   EXPECT_EQ(value(checkpoint, "b"), 2);
-  EXPECT_EQ(checkpoint.info("b").file, "m-2.safetensors");
-  EXPECT_EQ(checkpoint.bytes(), 8u);
+  EXPECT_EQ(checkpoint.tensor_info("b").file, "m-2.safetensors");
+  EXPECT_EQ(checkpoint.size_bytes(), 8u);
 }
 
 TEST_F(CheckpointTest, ASingleFileIsPreferredOverShards) {
   write_weights("model.safetensors", {{"a", 1}});
   write("model.safetensors.index.json", "broken");
-  EXPECT_THAT(open().names(), ElementsAre("a"));
+  EXPECT_THAT(open().tensor_names(), ElementsAre("a"));
 }
 
 TEST_F(CheckpointTest, MetadataAliasesCountAsTensors) {
@@ -102,20 +102,20 @@ TEST_F(CheckpointTest, MetadataAliasesCountAsTensors) {
   write("model.safetensors.index.json",
         R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})");
   const auto checkpoint = open();
-  EXPECT_THAT(checkpoint.names(), ElementsAre("a", "b", "tied"));
-  EXPECT_TRUE(checkpoint.has("tied"));
+  EXPECT_THAT(checkpoint.tensor_names(), ElementsAre("a", "b", "tied"));
+  EXPECT_TRUE(checkpoint.has_tensor("tied"));
   EXPECT_EQ(value(checkpoint, "tied"), 2);
   EXPECT_EQ(checkpoint.tensor("tied").bytes(), checkpoint.tensor("b").bytes());
-  EXPECT_EQ(checkpoint.info("tied").file, "m-2.safetensors");
-  EXPECT_EQ(checkpoint.info("tied").name, "tied");
+  EXPECT_EQ(checkpoint.tensor_info("tied").file, "m-2.safetensors");
+  EXPECT_EQ(checkpoint.tensor_info("tied").name, "tied");
   EXPECT_EQ(value(checkpoint, "a"), 1);  // an alias does not hide a tensor
-  EXPECT_EQ(checkpoint.bytes(), 8u);
+  EXPECT_EQ(checkpoint.size_bytes(), 8u);
 }
 
 TEST_F(CheckpointTest, AMissingTensorSuggestsTheClosestName) {
   write_weights("model.safetensors", {{"model.norm.weight", 1}, {"lm_head.weight", 1}});
   const auto checkpoint = open();
-  EXPECT_THAT(bad_input_message([&] { checkpoint.info("model.norms.weight"); }),
+  EXPECT_THAT(bad_input_message([&] { checkpoint.tensor_info("model.norms.weight"); }),
               AllOf(HasSubstr("no tensor \"model.norms.weight\" among the 2"),
                     HasSubstr("nearest name is \"model.norm.weight\"")));
   EXPECT_THAT(bad_input_message([&] { checkpoint.tensor("q"); }), HasSubstr("no tensor \"q\""));
@@ -125,8 +125,8 @@ TEST_F(CheckpointTest, UnknownDtypesAreListedAndRejectedOnAccess) {
   write("model.safetensors",
         safetensors_bytes(R"({"w":{"dtype":"F8_E5M2","shape":[3],"data_offsets":[0,3]}})", 3));
   const auto checkpoint = open();
-  EXPECT_THAT(checkpoint.names(), ElementsAre("w"));
-  EXPECT_EQ(checkpoint.info("w").stored_dtype, "F8_E5M2");
+  EXPECT_THAT(checkpoint.tensor_names(), ElementsAre("w"));
+  EXPECT_EQ(checkpoint.tensor_info("w").stored_dtype, "F8_E5M2");
   EXPECT_THAT(bad_input_message([&] { checkpoint.tensor("w"); }),
               HasSubstr("stored as \"F8_E5M2\", which is not supported"));
 }
@@ -165,7 +165,7 @@ TEST_F(CheckpointTest, LegacyPicklesAreRejectedWithAdvice) {
 TEST_F(CheckpointTest, SafetensorsArePreferredOverTorchFiles) {
   write("pytorch_model.bin", "anything");
   write_weights("model.safetensors", {{"a", 3}});
-  EXPECT_EQ(Checkpoint::open(folder_.path()).info("a").file, "model.safetensors");
+  EXPECT_EQ(Checkpoint::open(folder_.path()).tensor_info("a").file, "model.safetensors");
 }
 
 TEST_F(CheckpointTest, MissingFoldersAndInvalidConfigsAreReported) {
@@ -182,9 +182,9 @@ TEST_F(CheckpointTest, MissingFoldersAndInvalidConfigsAreReported) {
 }
 
 TEST_F(CheckpointTest, IndexedTensorNamesNeedNoWeights) {
-  EXPECT_EQ(indexed_tensors(folder_.path()).index, "");
+  EXPECT_EQ(read_shard_index(folder_.path()).index, "");
   write("model.safetensors.index.json", R"({"weight_map": {"b": "1", "a": "2"}})");
-  EXPECT_THAT(indexed_tensors(folder_.path()).names, ElementsAre("a", "b"));
+  EXPECT_THAT(read_shard_index(folder_.path()).names, ElementsAre("a", "b"));
 }
 
 TEST(MergeOverrides, ObjectsMergeAndOtherValuesAreReplaced) {

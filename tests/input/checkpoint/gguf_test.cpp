@@ -70,7 +70,7 @@ TEST(Gguf, DequantizationIsBitExact) {
   const SafetensorsFile golden(source_path("tests/golden/gguf_blocks.safetensors"));
   std::size_t types = 0;
   for (std::uint32_t id = 0; id < 64; ++id) {
-    const auto* type = find_gguf_type(id);
+    const auto* type = find_gguf_dtype(id);
     if (type == nullptr) continue;
     const auto blocks = golden.tensor(std::string(type->name) + ".blocks");
     const auto values = golden.tensor(std::string(type->name) + ".values");
@@ -86,7 +86,7 @@ TEST(Gguf, DequantizationIsBitExact) {
 TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
   const auto folder = source_path("tests/golden/gguf_llama");
   const auto checkpoint = Checkpoint::open(folder);
-  const auto& info = checkpoint.info("model.layers.1.mlp.down_proj.weight");
+  const auto& info = checkpoint.tensor_info("model.layers.1.mlp.down_proj.weight");
   EXPECT_EQ(info.shape, (std::vector<std::int64_t>{32, 64}));
   EXPECT_EQ(info.file, "model.gguf");
   EXPECT_EQ(weight_files(folder), std::vector<std::string>{folder + "/model.gguf"});
@@ -94,7 +94,7 @@ TEST(Gguf, ConvertsConfigAndTensorNamesToHuggingFace) {
   EXPECT_EQ(load_config(folder)["rms_norm_eps"],
             1e-6);  // shortest decimal
   EXPECT_EQ(load_config(folder + "/model.gguf"), load_config(folder));
-  EXPECT_EQ(config_source(folder), folder + "/model.gguf");
+  EXPECT_EQ(config_path(folder), folder + "/model.gguf");
   EXPECT_EQ(checkpoint.tensor("model.norm.weight").dim(0), 32);
 }
 
@@ -106,7 +106,7 @@ TEST(Gguf, PlainTensorsAreViewsAndDequantizedTensorsAreCached) {
   EXPECT_EQ(first.bytes(), file.tensor("model.layers.0.self_attn.q_proj.weight").bytes());
   // All tensors except the norms: two embeddings, and q, k, v, o, gate, up and down of two layers.
   const std::uint64_t weights = 2 * 96 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64);
-  EXPECT_EQ(file.widened_bytes(), 4 * weights);
+  EXPECT_EQ(file.dequantized_bytes(), 4 * weights);
   EXPECT_LT(file.stored_bytes(), 4 * weights);
 }
 
@@ -644,7 +644,7 @@ TEST(Gguf, LayersOfNemotronAreMixersAttentionOrMlps) {
     EXPECT_TRUE(experts.tensors.contains(std::string("model.") + name)) << name;
   EXPECT_EQ(experts.tensors.size(), 6u);
   EXPECT_EQ(experts.tensors.at("model.layers.2.mixer.q_proj.weight").order,
-            (GgufPermutation{.outer = 2, .inner = 1}));
+            (TensorPermutation{.outer = 2, .inner = 1}));
 }
 
 // Two key heads of width 1, four value heads of width 2.
@@ -693,7 +693,7 @@ TEST(Gguf, SizesOfDeltaNetsBecomeThoseOfConfigJson) {
   EXPECT_EQ(model.tensors.at(layer + "linear_attn.conv1d.weight").shape, (Sizes{12, 1, 4}));
   EXPECT_TRUE(model.tensors.contains(layer + "linear_attn.in_proj_qkvz.weight"));  // first files
   for (const auto& [name, source] : model.tensors)  // Qwen3-Next keeps the order of value heads
-    EXPECT_EQ(source.order, GgufPermutation()) << name;
+    EXPECT_EQ(source.order, TensorPermutation()) << name;
 }
 
 // Values are numbered in the order of the file; value heads are stored as 0, 2, 1, 3.
@@ -734,7 +734,7 @@ TEST(Gguf, ValueHeadsOfQwen35ReturnToTheirKeyHeads) {
                                   .number("qwen35.ssm.group_count", 4)
                                   .tensor("blk.0.ssm_dt.bias", {4}, 0, 128)
                                   .build());
-  EXPECT_TRUE(equal.tensors.at("model.layers.0.linear_attn.dt_bias").needs_no_conversion());
+  EXPECT_FALSE(equal.tensors.at("model.layers.0.linear_attn.dt_bias").needs_conversion());
 }
 
 TEST(Gguf, UnsuitableDeltaNetsAreRefusedByName) {
@@ -939,7 +939,7 @@ TEST(Gguf, UnsuitableSettingsOfGemma4AreRefusedByName) {
       {"of 2 factors, first 1, then 1e30", with_factors(tiny_gemma4(), {1.0f, 1e30f, 1e30f})},
   };
   for (const auto& [message, file] : rows)
-    EXPECT_THAT(bad_input_message([&] { model_of(file); }), HasSubstr(message));
+    EXPECT_THAT(bad_input_message([&, &file = file] { model_of(file); }), HasSubstr(message));
 }
 
 // exp and log are rounded to float32: A_log may differ by the relative error of exp, at most one
@@ -961,7 +961,7 @@ TEST(Gguf, DecaysOfMamba2AreLogarithms) {
   ASSERT_EQ(values.shape(), Shape({4}));
   for (std::size_t i = 0; i < logs.size(); ++i)
     EXPECT_NEAR(values.data<float>()[i], logs[i], 0x1p-23 + std::abs(logs[i]) * 0x1p-24);
-  EXPECT_EQ(opened.widened_bytes(), 4 * sizeof(float));
+  EXPECT_EQ(opened.dequantized_bytes(), 4 * sizeof(float));
   for (const float wrong : {0.0f, 0.5f, std::nanf("")})
     EXPECT_THAT(bad_input_message([&] { file(wrong).tensor("model.layers.0.mamba.A_log"); }),
                 HasSubstr("expected negative ones, -exp(A_log)"));
@@ -971,7 +971,8 @@ TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
   const TemporaryFolder folder;
   // One rank and head, two dimensions of keys and one of values; outer dimensions of one are
   // dropped from shapes, so that there are two heads.
-  const auto file = [](std::vector<std::uint64_t> keys, std::vector<std::uint64_t> values) {
+  const auto file = [](const std::vector<std::uint64_t>& keys,
+                       const std::vector<std::uint64_t>& values) {
     return tiny_deepseek()
         .tensor("blk.0.attn_k_b.weight", keys, 0, 128)
         .tensor("blk.0.attn_v_b.weight", values, 0, 192);
@@ -979,11 +980,13 @@ TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
   auto bytes = file({2, 3, 2}, {3, 1, 2}).build();
   const std::size_t data = bytes.size() - 256;
   for (int i = 0; i < 12; ++i) {  // keys[head][rank][dimension] = 100 head + 10 dimension + rank
-    const auto key = static_cast<float>(i / 6 * 100 + i % 2 * 10 + i % 6 / 2);
+    const int head = i / 6, rank = i % 6 / 2;
+    const auto key = static_cast<float>(head * 100 + i % 2 * 10 + rank);
     std::memcpy(bytes.data() + data + 128 + i * 4, &key, 4);
   }
   for (int i = 0; i < 6; ++i) {
-    const auto value = static_cast<float>(i / 3 * 100 + 20 + i % 3);
+    const int head = i / 3;
+    const auto value = static_cast<float>(head * 100 + 20 + i % 3);
     std::memcpy(bytes.data() + data + 192 + i * 4, &value, 4);
   }
   write_file(folder.file("model.gguf"), bytes);
@@ -992,7 +995,7 @@ TEST(Gguf, SplitKeysAndValuesOfLatentAttentionAreJoined) {
   EXPECT_EQ(joined.shape(), Shape({6, 3}));
   for (int i = 0; i < 18; ++i)
     EXPECT_EQ(joined.data<float>()[i], i / 9 * 100 + i / 3 % 3 * 10 + i % 3) << i;
-  EXPECT_EQ(opened.widened_bytes(), 18 * sizeof(float));
+  EXPECT_EQ(opened.dequantized_bytes(), 18 * sizeof(float));
   EXPECT_EQ(opened.stored_bytes(), 128 + 18 * sizeof(float));
   for (const auto& wrong : {file({2, 3, 2}, {3, 1, 1}), file({2, 3, 2}, {2, 1, 2}),
                             tiny_deepseek()
@@ -1044,16 +1047,16 @@ TEST(Gguf, SlidingWindowPatternIsAPeriodOrAList) {
 
 TEST(Gguf, FindsTheOnlyGgufFileOfAFolder) {
   const TemporaryFolder folder;
-  EXPECT_EQ(find_gguf(folder.path()), "");
+  EXPECT_EQ(find_gguf_file(folder.path()), "");
   write_file(folder.file("a.gguf"), golden_file("gguf_phi3"));
-  EXPECT_EQ(find_gguf(folder.path()), folder.file("a.gguf"));
-  EXPECT_EQ(find_gguf(folder.file("a.gguf")), folder.file("a.gguf"));
-  EXPECT_EQ(find_gguf(folder.file("b.gguf")), "");
+  EXPECT_EQ(find_gguf_file(folder.path()), folder.file("a.gguf"));
+  EXPECT_EQ(find_gguf_file(folder.file("a.gguf")), folder.file("a.gguf"));
+  EXPECT_EQ(find_gguf_file(folder.file("b.gguf")), "");
   write_file(folder.file("b.gguf"), golden_file("gguf_phi3"));
-  EXPECT_THAT(bad_input_message([&] { find_gguf(folder.path()); }),
+  EXPECT_THAT(bad_input_message([&] { find_gguf_file(folder.path()); }),
               HasSubstr("2 GGUF files are there; give the one to use: a.gguf, b.gguf"));
   write_file(folder.file("model.safetensors"), "");
-  EXPECT_EQ(find_gguf(folder.path()), "");
+  EXPECT_EQ(find_gguf_file(folder.path()), "");
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class HubCache : public testing::Test {
   std::string snapshot(const std::string& commit) const { return model() + "/snapshots/" + commit; }
 
   static std::string refusal(const std::string& id, const std::string& revision = "") {
-    return bad_input_message([&] { resolve_checkpoint(id, revision); });
+    return bad_input_message([&] { resolve_checkpoint_path(id, revision); });
   }
 
   TemporaryFolder folder_;
@@ -82,8 +82,8 @@ TEST_F(HubCache, CacheFolderFollowsTheEnvironment) {
 }
 
 TEST_F(HubCache, LocalFoldersTakePrecedence) {
-  EXPECT_EQ(resolve_checkpoint(folder_.path(), ""), folder_.path());
-  EXPECT_EQ(resolve_checkpoint(folder_.path(), "main"), folder_.path());
+  EXPECT_EQ(resolve_checkpoint_path(folder_.path(), ""), folder_.path());
+  EXPECT_EQ(resolve_checkpoint_path(folder_.path(), "main"), folder_.path());
   write_file(folder_.file("file"), "");
   EXPECT_THAT(refusal(folder_.file("file")), HasSubstr("is a file; expected a checkpoint folder"));
   EXPECT_THAT(refusal(folder_.file("absent")), HasSubstr("no such folder, and not a model id"));
@@ -92,14 +92,14 @@ TEST_F(HubCache, LocalFoldersTakePrecedence) {
 TEST_F(HubCache, RevisionsAreFoundByBranchTagAndCommitPrefix) {
   make_model();
   write_file(model() + "/refs/refs/pr/3", std::string(kCommit) + "\n");
-  EXPECT_EQ(resolve_checkpoint("org/name", ""), snapshot(kCommit));
-  EXPECT_EQ(resolve_checkpoint("org/name", "main"), snapshot(kCommit));
-  EXPECT_EQ(resolve_checkpoint("org/name", "refs/pr/3"), snapshot(kCommit));
-  EXPECT_EQ(resolve_checkpoint("org/name", kCommit), snapshot(kCommit));
-  EXPECT_EQ(resolve_checkpoint("org/name", "0123456"), snapshot(kCommit));
+  EXPECT_EQ(resolve_checkpoint_path("org/name", ""), snapshot(kCommit));
+  EXPECT_EQ(resolve_checkpoint_path("org/name", "main"), snapshot(kCommit));
+  EXPECT_EQ(resolve_checkpoint_path("org/name", "refs/pr/3"), snapshot(kCommit));
+  EXPECT_EQ(resolve_checkpoint_path("org/name", kCommit), snapshot(kCommit));
+  EXPECT_EQ(resolve_checkpoint_path("org/name", "0123456"), snapshot(kCommit));
   EXPECT_THAT(refusal("org/name", "012345"), HasSubstr("revision \"012345\" is not in the cache"));
   std::filesystem::create_directories(snapshot(kOther));
-  EXPECT_EQ(resolve_checkpoint("org/name", "0123456f"), snapshot(kOther));
+  EXPECT_EQ(resolve_checkpoint_path("org/name", "0123456f"), snapshot(kOther));
   EXPECT_THAT(refusal("org/name", "0123456"),
               AllOf(HasSubstr("several commits"), HasSubstr(kCommit), HasSubstr(kOther)));
 }
@@ -110,7 +110,7 @@ TEST_F(HubCache, AModelIdWithoutOrganisationIsFound) {
   std::filesystem::create_directories(gpt2 + "/snapshots/abc");
   std::filesystem::create_directories(gpt2 + "/refs");
   write_file(gpt2 + "/refs/main", "abc");
-  EXPECT_EQ(resolve_checkpoint("gpt2", ""), gpt2 + "/snapshots/abc");
+  EXPECT_EQ(resolve_checkpoint_path("gpt2", ""), gpt2 + "/snapshots/abc");
 }
 
 TEST_F(HubCache, AMissingModelErrorSaysHowToDownload) {
@@ -155,19 +155,19 @@ TEST_F(HubCache, InvalidIdsAndRefsCannotEscapeTheCache) {
 
 TEST_F(HubCache, DatasetsAreFoundByIdOrPath) {
   set("HF_HUB_CACHE", folder_.path());
-  EXPECT_EQ(resolve_dataset(folder_.path()), folder_.path());
-  EXPECT_EQ(resolve_dataset("no such/dataset id"), "no such/dataset id");
-  EXPECT_THAT(bad_input_message([] { resolve_dataset("org/texts"); }),
+  EXPECT_EQ(resolve_dataset_path(folder_.path()), folder_.path());
+  EXPECT_EQ(resolve_dataset_path("no such/dataset id"), "no such/dataset id");
+  EXPECT_THAT(bad_input_message([] { resolve_dataset_path("org/texts"); }),
               AllOf(HasSubstr("looked for " + folder_.file("datasets--org--texts")),
                     HasSubstr("'qkscope hub download org/texts --dataset'")));
   const auto dataset = folder_.file("datasets--org--texts");
   std::filesystem::create_directories(dataset + "/snapshots");
-  EXPECT_THAT(bad_input_message([] { resolve_dataset("org/texts"); }),
+  EXPECT_THAT(bad_input_message([] { resolve_dataset_path("org/texts"); }),
               HasSubstr("revisions there: none"));
   std::filesystem::create_directories(dataset + "/snapshots/abc");
   std::filesystem::create_directories(dataset + "/refs");
   write_file(dataset + "/refs/main", "abc");
-  EXPECT_EQ(resolve_dataset("org/texts"), dataset + "/snapshots/abc");
+  EXPECT_EQ(resolve_dataset_path("org/texts"), dataset + "/snapshots/abc");
 }
 
 TEST_F(HubCache, CommitsAreResolvedFromTheCacheAlone) {
@@ -220,7 +220,7 @@ TEST_F(HubCache, OnlyFilesAndFoldersOfThisKindCount) {
   EXPECT_EQ(hub_cache_folder(), "/home/someone/");
   for (const auto* id : {"-org/name", "org-/name", "org./name", "org/na\x80me", "a..b"})
     EXPECT_FALSE(is_repository_id(id)) << id;
-  EXPECT_FALSE(is_revision(std::string("a\0b", 3)));
+  EXPECT_FALSE(is_valid_revision(std::string("a\0b", 3)));
   EXPECT_FALSE(is_commit_hash(std::string(39, 'a')));
 }
 

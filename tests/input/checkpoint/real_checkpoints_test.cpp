@@ -44,7 +44,7 @@ TEST(RealCheckpoints, EveryShardIndexIsParsed) {
   int indexes = 0;
   for (const auto& folder : folders) {
     if (!path_exists(folder + "/model.safetensors.index.json")) continue;
-    const auto names = indexed_tensors(folder).names;
+    const auto names = read_shard_index(folder).names;
     EXPECT_GT(names.size(), 300u) << folder;
     EXPECT_TRUE(std::is_sorted(names.begin(), names.end())) << folder;
     ++indexes;
@@ -56,12 +56,12 @@ TEST(RealCheckpoints, TiedEmbeddingsAreAliases) {
   const auto folder = std::filesystem::path(source_path()) / "../shared/weights/infinitensor-story";
   if (!is_folder(folder)) GTEST_SKIP() << folder << " is not there";
   const auto checkpoint = Checkpoint::open(folder);
-  ASSERT_TRUE(checkpoint.has("model.embed_tokens.weight"));
+  ASSERT_TRUE(checkpoint.has_tensor("model.embed_tokens.weight"));
   EXPECT_EQ(checkpoint.tensor("model.embed_tokens.weight").bytes(),
             checkpoint.tensor("lm_head.weight").bytes());
-  EXPECT_EQ(checkpoint.info("model.embed_tokens.weight").shape,
+  EXPECT_EQ(checkpoint.tensor_info("model.embed_tokens.weight").shape,
             (std::vector<std::int64_t>{2048, 128}));
-  EXPECT_EQ(checkpoint.bytes(), 2624000u);
+  EXPECT_EQ(checkpoint.size_bytes(), 2624000u);
 }
 
 TEST(RealCheckpoints, AllWeightsAreFinite) {
@@ -69,7 +69,7 @@ TEST(RealCheckpoints, AllWeightsAreFinite) {
   if (folders.empty()) GTEST_SKIP() << "no trained weights beside the project";
   for (const auto& folder : folders) {
     const auto checkpoint = Checkpoint::open(folder);
-    for (const auto& name : checkpoint.names()) {
+    for (const auto& name : checkpoint.tensor_names()) {
       const auto values = to_float32(checkpoint.tensor(name));
       const auto* begin = values.data<float>();
       EXPECT_TRUE(

@@ -24,10 +24,10 @@ TEST(TinyCheckpoint, CanBeOpenedAsACheckpoint) {
   const auto checkpoint = Checkpoint::open(out);
   EXPECT_EQ(checkpoint.config()["model_type"], "smollm3");
   EXPECT_EQ(checkpoint.config()["no_rope_layers"], (Json{1, 1, 1, 0, 1}));
-  EXPECT_EQ(checkpoint.names().size(), 5u * 9 + 2);
-  EXPECT_EQ(checkpoint.info("model.layers.4.self_attn.k_proj.weight").shape,
+  EXPECT_EQ(checkpoint.tensor_names().size(), 5u * 9 + 2);
+  EXPECT_EQ(checkpoint.tensor_info("model.layers.4.self_attn.k_proj.weight").shape,
             (std::vector<std::int64_t>{32, 64}));
-  EXPECT_EQ(checkpoint.info("model.norm.weight").stored_dtype, "BF16");
+  EXPECT_EQ(checkpoint.tensor_info("model.norm.weight").stored_dtype, "BF16");
   EXPECT_EQ(load_json(out + "/tokenizer.json")["model"]["vocab"].size(), 256u);
 }
 

@@ -33,7 +33,7 @@ std::string zip_refusal(const std::string& file) {
 TEST(TorchZip, SingleAndShardedCheckpointsAreRead) {
   for (const auto* name : {"llama_torch", "llama_torch_shards"}) {
     const auto checkpoint = Checkpoint::open(source_path("tests/golden/") + name);
-    const auto& info = checkpoint.info("model.layers.1.mlp.down_proj.weight");
+    const auto& info = checkpoint.tensor_info("model.layers.1.mlp.down_proj.weight");
     EXPECT_EQ(info.shape, (std::vector<std::int64_t>{32, 48}));
     EXPECT_TRUE(info.file.ends_with(".bin"));
     EXPECT_FALSE(weight_files(checkpoint.folder()).empty());

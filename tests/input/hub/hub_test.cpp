@@ -130,12 +130,12 @@ TEST(Certificates, AreFoundInThePathsOfLinuxDistributions) {
   const TemporaryFolder folder;
   write_file(folder.file("own.crt"), "certificates");
   setenv("SSL_CERT_FILE", "/chosen.pem", 1);
-  EXPECT_EQ(certificates_file(folder.file("own.crt")), "/chosen.pem");
+  EXPECT_EQ(find_ca_bundle(folder.file("own.crt")), "/chosen.pem");
   unsetenv("SSL_CERT_FILE");
-  EXPECT_EQ(certificates_file(folder.file("own.crt")), folder.file("own.crt"));
+  EXPECT_EQ(find_ca_bundle(folder.file("own.crt")), folder.file("own.crt"));
   // A libcurl built for another distribution: its default path is missing, this machine's exists.
-  const auto found = certificates_file("/absent/ca-bundle.crt");
-  EXPECT_EQ(found, certificates_file(""));
+  const auto found = find_ca_bundle("/absent/ca-bundle.crt");
+  EXPECT_EQ(found, find_ca_bundle(""));
   EXPECT_TRUE(found.empty() || std::ranges::count(kCertificatePaths, found) == 1) << found;
 }
 

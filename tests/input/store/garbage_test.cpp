@@ -20,7 +20,7 @@ using testing::UnorderedElementsAre;
 class Garbage : public testing::Test {
  protected:
   std::string local(const std::string& content) {
-    const auto folder = place_.file("local");
+    auto folder = place_.file("local");
     make_folders(folder);
     write_file(folder + "/file", content);
     return folder;
@@ -55,7 +55,7 @@ TEST_F(Garbage, IncludesUnreferencedUploads) {
   EXPECT_EQ(found().size(), 3U);
   remove_objects(*store_, found());
   EXPECT_THAT(found(), IsEmpty());
-  StoredFolder(place_.address()).fetch_all(true);
+  StoredFolder(place_.address()).fetch_all_files(true);
 }
 
 TEST_F(Garbage, ExcludesForeignObjects) {

@@ -15,7 +15,7 @@ namespace {
 // In-memory store without conditional puts.
 class Objects {
  public:
-  LeaseOperations access() {
+  LeaseBackend access() {
     return {.read = [this](const std::string& name) -> std::optional<std::string> {
               const std::lock_guard lock(mutex_);
               const auto found = objects_.find(name);
@@ -43,7 +43,7 @@ class Objects {
   int puts_ = 0;
 };
 
-constexpr LeaseDurations kShort{.lasts = 0.5, .settles = 0.05};
+constexpr LeaseDurations kShort{.lifetime = 0.5, .settle_time = 0.05};
 
 TEST(Lease, ExactlyOneOfManyWritersSucceeds) {
   Objects objects;

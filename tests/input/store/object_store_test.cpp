@@ -24,7 +24,7 @@ TEST(ObjectStore, GetReturnsTheContentThatWasPut) {
   for (const auto& text : {std::string(), std::string("some\nbytes"), large}) {
     const auto content = store->put("a/b c/x", place.written("from", text));
     EXPECT_EQ(content, (ObjectFingerprint{text.size(), format_checksum(checksum_of(text))}));
-    store->get("a/b c/x", place.file("to"), content);
+    store->download_to_file("a/b c/x", place.file("to"), content);
     EXPECT_EQ(read_text_file(place.file("to")), text);
     EXPECT_EQ(store->read("a/b c/x"), text);
   }
@@ -79,7 +79,7 @@ TEST(ObjectStore, CorruptObjectsAreDetected) {
   const auto store = open_store(place.address());
   const auto content = store->put("x", place.written("whole", "all of it"));
   store->put("x", place.written("cut", "all"));
-  EXPECT_THAT(bad_input_message([&] { store->get("x", place.file("to"), content); }),
+  EXPECT_THAT(bad_input_message([&] { store->download_to_file("x", place.file("to"), content); }),
               HasSubstr("x: is damaged: 3 bytes"));
   EXPECT_FALSE(std::filesystem::exists(place.file("to")));
 }
@@ -88,7 +88,7 @@ TEST(ObjectStore, MissingObjectsAreReportedOrIgnored) {
   const TestStore place;
   const auto store = open_store(place.address());
   EXPECT_FALSE(store->read("x"));
-  bad_input_message([&] { store->get("x", place.file("to"), {}); });
+  bad_input_message([&] { store->download_to_file("x", place.file("to"), {}); });
   EXPECT_FALSE(std::filesystem::exists(place.file("to")));
 }
 

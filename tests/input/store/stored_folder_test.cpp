@@ -18,7 +18,7 @@ class StoredFolders : public testing::Test {
  protected:
   // Creates a local folder with a top-level file, a nested file and hidden working files.
   std::string local(const std::string& content) {
-    const auto folder = place_.file("local");
+    auto folder = place_.file("local");
     make_folders(folder + "/below");
     make_folders(folder + "/.parts");
     write_file(folder + "/top", content);
@@ -38,11 +38,11 @@ TEST_F(StoredFolders, BecomeVisibleWithTheManifest) {
   const auto reader = open();
   ASSERT_TRUE(reader.is_published());
   EXPECT_EQ(reader.manifest().kind, "results");
-  EXPECT_THAT(reader.names(), ElementsAre("below/file", "top"));
-  reader.fetch({"top", "not there"}, true);
+  EXPECT_THAT(reader.file_names(), ElementsAre("below/file", "top"));
+  reader.fetch_files({"top", "not there"}, true);
   EXPECT_EQ(read_text_file(reader.local_folder() + "/top"), "abc");
   EXPECT_FALSE(path_exists(reader.local_folder() + "/below/file"));
-  reader.fetch_all(true);
+  reader.fetch_all_files(true);
   EXPECT_EQ(read_text_file(reader.local_folder() + "/below/file"), "abcabc");
 }
 
@@ -76,8 +76,8 @@ TEST_F(StoredFolders, ReferenceFilesAlreadyInTheStore) {
                             .in_store = {file}};
   EXPECT_TRUE(open().try_publish(upload));
   const auto reader = open();
-  EXPECT_THAT(reader.names(), ElementsAre("inner/top", "top"));
-  reader.fetch_all(true);
+  EXPECT_THAT(reader.file_names(), ElementsAre("inner/top", "top"));
+  reader.fetch_all_files(true);
   EXPECT_EQ(read_text_file(reader.local_folder() + "/inner/top"), "abc");
   // Unchanged files: nothing is uploaded.
   auto same = upload;
@@ -95,15 +95,15 @@ TEST_F(StoredFolders, AReplacedFolderStaysReadable) {
   open().publish(local("old"), "results", "run", true);
   const auto reader = open();
   open().publish(local("new"), "results", "run", true);
-  reader.fetch({"top"}, true);
+  reader.fetch_files({"top"}, true);
   EXPECT_EQ(read_text_file(reader.local_folder() + "/top"), "old");
   const auto now = open();
-  now.fetch({"top"}, true);
+  now.fetch_files({"top"}, true);
   EXPECT_EQ(read_text_file(now.local_folder() + "/top"), "new");
   auto one = open();
   auto two = open();
-  one.mark_run_removed("run");
-  two.mark_run_removed("run");  // the second writer finds the folder removed
+  one.mark_removed("run");
+  two.mark_removed("run");  // the second writer finds the folder removed
   EXPECT_FALSE(open().is_published());
 }
 
@@ -111,8 +111,9 @@ TEST_F(StoredFolders, ATruncatedObjectIsRejected) {
   open().publish(local("abc"), "results", "run", true);
   const auto reader = open();
   write_file(place_.file("cut"), "ab");
-  reader.store().put(reader.manifest().find("top")->object, place_.file("cut"));
-  EXPECT_THAT(bad_input_message([&] { reader.fetch_all(true); }), HasSubstr("top: is damaged"));
+  reader.object_store().put(reader.manifest().find_file("top")->object, place_.file("cut"));
+  EXPECT_THAT(bad_input_message([&] { reader.fetch_all_files(true); }),
+              HasSubstr("top: is damaged"));
   EXPECT_FALSE(path_exists(reader.local_folder() + "/top"));
 }
 

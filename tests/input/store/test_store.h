@@ -18,11 +18,12 @@ class TestStore {
   TestStore() {
     ::setenv("QKSCOPE_SCRATCH", folder_.file("scratch").c_str(), 1);
     const auto server = environment_variable("QKSCOPE_TEST_STORE");
-    text_ = server.empty() ? "file://" + folder_.file("store") : server + "/" + make_unique_name();
+    text_ =
+        server.empty() ? "file://" + folder_.file("store") : server + "/" + make_timestamped_id();
   }
 
   const std::string& text() const { return text_; }
-  StoreAddress address() const { return *parse_store_address(text_); }
+  StoreUri address() const { return *parse_store_uri(text_); }
   std::string file(const std::string& name) const { return folder_.file(name); }
   std::string written(const std::string& name, const std::string& content) const {
     write_file(file(name), content);

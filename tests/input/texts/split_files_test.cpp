@@ -204,7 +204,7 @@ TEST(ChooseSplitFiles, FollowsCardAndNames) {
     options.name = name;
     std::string found;
     try {
-      for (const auto& file : choose_split_files(paths, card, options, "set"))
+      for (const auto& file : choose_dataset_files(paths, card, options, "set"))
         found += (found.empty() ? "" : " ") + file;
       EXPECT_EQ(found, expected);
     } catch (const Error& error) {

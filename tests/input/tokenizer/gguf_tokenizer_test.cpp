@@ -215,7 +215,7 @@ TEST(GgufTokenizer, EndTokensAreThoseOfTextTurnAndMessage) {
                                             .number("tokenizer.ggml.eot_token_id", 7)
                                             .number("tokenizer.ggml.eom_token_id", 2)
                                             .build());
-  EXPECT_THAT(gguf_end_tokens(folder.file("model.gguf")), ElementsAre(2, 7));
+  EXPECT_THAT(gguf_end_token_ids(folder.file("model.gguf")), ElementsAre(2, 7));
 }
 
 TEST(GgufTokenizer, SentencePieceMergesAreOrderedByScore) {
@@ -313,7 +313,7 @@ TEST(GgufTokenizer, RefusalsSayWhatIsWrong) {
   const TemporaryFolder folder;
   write_file(folder.file("model.gguf"),
              one_token().number("tokenizer.ggml.eot_token_id", 0x80000000).build());
-  EXPECT_THAT(bad_input_message([&] { gguf_end_tokens(folder.file("model.gguf")); }),
+  EXPECT_THAT(bad_input_message([&] { gguf_end_token_ids(folder.file("model.gguf")); }),
               HasSubstr("is 2147483648, expected a token id"));
 }
 

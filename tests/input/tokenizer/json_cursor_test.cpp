@@ -9,38 +9,38 @@ namespace {
 TEST(JsonCursor, ReadsMembersInOrder) {
   JsonCursor cursor(
       R"( {"a": 1, "b\n\u00e9\ud83d\ude00" : [ "x", "y" ], "c": {"d": [1, {"e": "}"}]}} )", "test");
-  cursor.enter('{');
-  ASSERT_TRUE(cursor.next('}'));
-  EXPECT_EQ(cursor.key(), "a");
-  EXPECT_EQ(cursor.integer(), 1);
-  ASSERT_TRUE(cursor.next('}'));
-  EXPECT_EQ(cursor.key(), "b\né😀");
-  cursor.enter('[');
-  ASSERT_TRUE(cursor.next(']'));
-  EXPECT_EQ(cursor.string(), "x");
-  ASSERT_TRUE(cursor.next(']'));
-  EXPECT_EQ(cursor.string(), "y");
-  ASSERT_FALSE(cursor.next(']'));
-  ASSERT_TRUE(cursor.next('}'));
-  EXPECT_EQ(cursor.key(), "c");
-  EXPECT_EQ(cursor.skip(), R"({"d": [1, {"e": "}"}]})");
-  ASSERT_FALSE(cursor.next('}'));
-  cursor.finish();
+  cursor.enter_container('{');
+  ASSERT_TRUE(cursor.next_member('}'));
+  EXPECT_EQ(cursor.read_key(), "a");
+  EXPECT_EQ(cursor.read_integer(), 1);
+  ASSERT_TRUE(cursor.next_member('}'));
+  EXPECT_EQ(cursor.read_key(), "b\né😀");
+  cursor.enter_container('[');
+  ASSERT_TRUE(cursor.next_member(']'));
+  EXPECT_EQ(cursor.read_string(), "x");
+  ASSERT_TRUE(cursor.next_member(']'));
+  EXPECT_EQ(cursor.read_string(), "y");
+  ASSERT_FALSE(cursor.next_member(']'));
+  ASSERT_TRUE(cursor.next_member('}'));
+  EXPECT_EQ(cursor.read_key(), "c");
+  EXPECT_EQ(cursor.read_raw_value(), R"({"d": [1, {"e": "}"}]})");
+  ASSERT_FALSE(cursor.next_member('}'));
+  cursor.expect_end();
 }
 
 TEST(JsonCursor, RejectsInvalidJson) {
   const auto read = [](std::string_view text) {
     JsonCursor cursor(text, "test");
-    cursor.enter('{');
-    while (cursor.next('}')) {
-      cursor.key();
-      cursor.integer();
+    cursor.enter_container('{');
+    while (cursor.next_member('}')) {
+      cursor.read_key();
+      cursor.read_integer();
     }
-    cursor.finish();
+    cursor.expect_end();
   };
   EXPECT_NO_THROW(read("{\"a\":1,\"b\":-2}"));
   EXPECT_NO_THROW(read(" {\r\n\t\"\\ue000\":1}"));
-  const auto skip = [](const std::string& text) { JsonCursor(text, "test").skip(); };
+  const auto skip = [](const std::string& text) { JsonCursor(text, "test").read_raw_value(); };
   EXPECT_NO_THROW(skip("[1, {\"a\": true}]"));
   for (const auto& text :
        {std::string(201, '['), std::string("}"), std::string(","), std::string("[")})

@@ -40,7 +40,7 @@ TEST(Merging, MatchesTheReferenceImplementation) {
     std::vector<BpeSymbol> symbols(1 + random() % 200);
     for (BpeSymbol& symbol : symbols) symbol = {static_cast<std::int32_t>(random() % 4), 1};
     const auto expected = merge_plainly(merges, symbols);
-    MergeScratch scratch;
+    MergeWorkspace scratch;
     merge_symbols(merges, symbols, scratch);
     ASSERT_EQ(symbols.size(), expected.size());
     for (std::size_t i = 0; i < symbols.size(); ++i) {

@@ -16,7 +16,7 @@ const std::string kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 std::vector<std::string> pieces(const SearchPattern& pattern, const std::string& text) {
-  std::vector<PatternPiece> found;
+  std::vector<MatchOrGap> found;
   pattern.find(text, found);
   std::vector<std::string> out;
   for (const auto& [range, matched] : found) {
@@ -80,7 +80,7 @@ TEST(Pcre2Pattern, RejectsAnInvalidExpression) {
 }
 
 TEST(Pcre2Pattern, EmptyMatchesAreFoundOnce) {
-  std::vector<PatternPiece> pieces;
+  std::vector<MatchOrGap> pieces;
   make_pcre2_pattern("x*", "t").find("axb", pieces);
   std::string found;
   for (const auto& [range, matched] : pieces)

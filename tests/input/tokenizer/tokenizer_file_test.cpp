@@ -227,8 +227,9 @@ TEST(TokenizerFile, MissingPartsAreNamed) {
   const TemporaryFolder folder;
   EXPECT_NE(bad_input_message([&] { Tokenizer::load(folder.path()); }).find("tokenizer.json"),
             std::string::npos);
-  EXPECT_NE(bad_input_message([] { parse_tokenizer("{}", "t"); }).find("model"), std::string::npos);
-  EXPECT_NE(bad_input_message([] { parse_tokenizer("\xFF", "t"); }).find("byte 0"),
+  EXPECT_NE(bad_input_message([] { parse_tokenizer_json("{}", "t"); }).find("model"),
+            std::string::npos);
+  EXPECT_NE(bad_input_message([] { parse_tokenizer_json("\xFF", "t"); }).find("byte 0"),
             std::string::npos);
 }
 

@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-BatchScriptTask small_task() {
+BatchScript small_task() {
   return {.job = "small.first.capture",
           .what = "Captures the texts.",
           .folder = "/home/me/my study",
@@ -19,7 +19,7 @@ BatchScriptTask small_task() {
           .command = {"/usr/bin/qkscope", "sweep", "it's a sweep.yaml", "--set", "a.b=[1, 2]"}};
 }
 
-TEST(BatchScriptTask, EveryOptionBecomesADirective) {
+TEST(BatchScript, EveryOptionBecomesADirective) {
   const SlurmOptions options{.shards = 8,
                              .array_limit = 4,
                              .partition = "gpu",
@@ -42,35 +42,35 @@ TEST(BatchScriptTask, EveryOptionBecomesADirective) {
   EXPECT_LT(script.find("export HF_HOME"), script.find("/usr/bin/qkscope"));
 }
 
-TEST(BatchScriptTask, ArgumentsAreQuotedForTheShell) {
+TEST(BatchScript, ArgumentsAreQuotedForTheShell) {
   EXPECT_EQ(quote_for_shell("plain/path.yaml"), "plain/path.yaml");
   EXPECT_EQ(quote_for_shell("it's a sweep.yaml"), "'it'\\''s a sweep.yaml'");
   EXPECT_EQ(quote_for_shell(""), "''");
 }
 
-TEST(BatchScriptTask, UnsetOptionsHaveNoDirective) {
+TEST(BatchScript, UnsetOptionsHaveNoDirective) {
   const auto script = render_batch_script(small_task(), {});
   for (const auto* word :
        {"--array=", "--partition", "--account", "--gpus", "--cpus", "--mem", "--time", "--shard"})
     EXPECT_THAT(script, Not(HasSubstr(word)));
 }
 
-TEST(BatchScriptTask, OnlyTasksThatRunAModelRequestGpus) {
+TEST(BatchScript, OnlyTasksThatRunAModelRequestGpus) {
   auto task = small_task();
   EXPECT_THAT(render_batch_script(task, {.gpus = "1"}), Not(HasSubstr("--gpus")));
   task.runs_model = true;
   EXPECT_THAT(render_batch_script(task, {.gpus = "1"}), HasSubstr("#SBATCH --gpus=1\n"));
 }
 
-TEST(BatchScriptTask, TimeLimitsFollowTheSlurmFormats) {
-  EXPECT_EQ(parse_time_limit("90"), 90 * 60);
-  EXPECT_EQ(parse_time_limit("90:30"), 90 * 60 + 30);
-  EXPECT_EQ(parse_time_limit("1:30:00"), 90 * 60);
-  EXPECT_EQ(parse_time_limit("1-12"), 36 * 3600);
-  EXPECT_EQ(parse_time_limit("1-12:30"), 36 * 3600 + 30 * 60);
+TEST(BatchScript, TimeLimitsFollowTheSlurmFormats) {
+  EXPECT_EQ(parse_time_limit_seconds("90"), 90 * 60);
+  EXPECT_EQ(parse_time_limit_seconds("90:30"), 90 * 60 + 30);
+  EXPECT_EQ(parse_time_limit_seconds("1:30:00"), 90 * 60);
+  EXPECT_EQ(parse_time_limit_seconds("1-12"), 36 * 3600);
+  EXPECT_EQ(parse_time_limit_seconds("1-12:30"), 36 * 3600 + 30 * 60);
 }
 
-TEST(BatchScriptTask, WarningComesAtMostAQuarterOfTheLimitEarly) {
+TEST(BatchScript, WarningComesAtMostAQuarterOfTheLimitEarly) {
   EXPECT_THAT(render_batch_script(small_task(), {.time = "2"}), HasSubstr("--signal=B:USR1@30\n"));
 }
 
@@ -86,12 +86,12 @@ class RunningScript : public testing::Test {
   // Runs a script whose program is a line of shell code; `before` sets environment variables.
   Outcome run(const std::string& program, const std::string& before = "",
               bool retries_failures = true) {
-    BatchScriptTask task{.job = "a",
-                         .what = "Tries.",
-                         .folder = "/",
-                         .log = "/dev/null",
-                         .command = {"bash", "-c", program},
-                         .retries_failures = retries_failures};
+    BatchScript task{.job = "a",
+                     .what = "Tries.",
+                     .folder = "/",
+                     .log = "/dev/null",
+                     .command = {"bash", "-c", program},
+                     .retries_failures = retries_failures};
     write_text(folder_.file("script.sh"), render_batch_script(task, {.retries = 2}));
     return run_program(fmt::format("PATH={}:$PATH SLURM_JOB_ID=17 {} bash {}", folder_.file("bin"),
                                    before, folder_.file("script.sh")));

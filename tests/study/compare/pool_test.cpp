@@ -156,7 +156,7 @@ TEST_F(Pool, ReadsScoresInColumns) {
 }
 
 // Against scipy.stats.pearsonr and spearmanr.
-TEST(PairCorrelation, AgreesWithScipy) {
+TEST(CorrelationCoefficients, AgreesWithScipy) {
   const std::vector<double> x = {1, 2, 2, 4, 5.5, 7};
   const std::vector<double> y = {3, 1, 4, 4, std::nan(""), 9};
   const auto found = correlate_pairs(x, y);

@@ -17,10 +17,9 @@ namespace {
 using testing::HasSubstr;
 
 const PublishedNumber* find(const PublishedNumbers& set, const std::string& subject,
-                            const std::string& quantity) {
+                            const std::string& metric) {
   for (const auto& number : set.numbers)
-    if (number.subject == subject && number.quantity == quantity && number.preferred)
-      return &number;
+    if (number.model == subject && number.metric == metric && number.preferred) return &number;
   return nullptr;
 }
 
@@ -29,8 +28,8 @@ TEST(PublishedSets, InstalledSetsCanBeRead) {
                                                      "small_models", "smollm3"));
   const auto training = read_published_numbers("smollm3");
   EXPECT_EQ(training.numbers.size(), 782u);
-  EXPECT_EQ(training.subjects().size(), 10u);
-  EXPECT_EQ(training.subjects().back(), "LC2-20K");
+  EXPECT_EQ(training.model_names().size(), 10u);
+  EXPECT_EQ(training.model_names().back(), "LC2-20K");
   const auto* ap = find(training, "S1-40K", "ap_overall");
   ASSERT_NE(ap, nullptr);
   EXPECT_EQ(ap->value, 0.585);
@@ -46,14 +45,14 @@ TEST(PublishedSets, InstalledSetsCanBeRead) {
               HasSubstr("benchmarks"));
 }
 
-// Each checkpoint and quantity has exactly one preferred number.
+// Where several sources publish a metric of a checkpoint, at most one of them is preferred.
 TEST(PublishedSets, EachNumberHasOnePreferredSource) {
   for (const char* name : {"smollm3", "models"}) {
     std::set<std::pair<std::string, std::string>> seen;
     for (const auto& number : read_published_numbers(name).numbers)
       if (number.preferred) {
-        EXPECT_TRUE(seen.emplace(number.subject, number.quantity).second)
-            << number.subject << " " << number.quantity;
+        EXPECT_TRUE(seen.emplace(number.model, number.metric).second)
+            << number.model << " " << number.metric;
       }
   }
 }
@@ -62,7 +61,7 @@ TEST(PublishedSets, EveryNumberHasAStandardError) {
   for (const char* name : {"smollm3", "models", "profiles", "pooled", "small_models"})
     for (const auto& number : read_published_numbers(name).numbers)
       if (!std::isnan(number.value) && number.kind != "setting") {
-        EXPECT_GT(number.se, 0) << name << " " << number.subject << " " << number.quantity;
+        EXPECT_GT(number.se, 0) << name << " " << number.model << " " << number.metric;
       }
 }
 
@@ -70,7 +69,7 @@ TEST(PublishedSets, ProfileRowsHaveTheirBins) {
   const auto set = read_published_numbers("profiles");
   const auto* length = find(set, "qwen3-4b", "length_bins 8K-16K");
   ASSERT_NE(length, nullptr);
-  EXPECT_EQ(length->value_kind, PublishedValueKind::profile);
+  EXPECT_EQ(length->value_kind, PublishedNumberKind::profile);
   EXPECT_EQ(length->bin.low, 8192);
   EXPECT_FALSE(length->bin.fraction);
   EXPECT_TRUE(find(set, "qwen3-4b", "deciles 0-10%")->bin.fraction);
@@ -80,7 +79,7 @@ TEST(PublishedSets, ProfileRowsHaveTheirBins) {
   const auto* layer = find(set, "llama3.1-8b", "layer_double_deciles d0-1 layer 14");
   ASSERT_NE(layer, nullptr);
   EXPECT_EQ(layer->layer, 14);
-  EXPECT_EQ(find(set, "llama3.1-8b", "ruler_lengths 4K")->value_kind, PublishedValueKind::quantity);
+  EXPECT_EQ(find(set, "llama3.1-8b", "ruler_lengths 4K")->value_kind, PublishedNumberKind::metric);
   const auto* cell = find(set, "qwen3-14b", "heatmap key distance 0 query distance 106496");
   ASSERT_NE(cell, nullptr);
   EXPECT_EQ(cell->index, 106496);
@@ -118,9 +117,9 @@ TEST_F(PublishedFiles, AreListedBySetName) {
             "--published \"yours\": known is mine, and files of your own, whose names end in .csv");
   EXPECT_THROW(read_published_numbers("../mine"), Error);
   const auto set = read_published_numbers("mine");
-  EXPECT_EQ(set.subjects(), (std::vector<std::string>{"b", "a"}));
+  EXPECT_EQ(set.model_names(), (std::vector<std::string>{"b", "a"}));
   ASSERT_EQ(set.numbers.size(), 3u);
-  EXPECT_EQ(set.numbers[1].quantity, "r_k");
+  EXPECT_EQ(set.numbers[1].metric, "r_k");
   EXPECT_EQ(set.numbers[1].value, 1e-3);
   EXPECT_DOUBLE_EQ(set.numbers[0].se, 0.05 / std::sqrt(3.0));  // 0.5 as it is written
   EXPECT_EQ(read_published_numbers(file()).numbers.size(), 3u);

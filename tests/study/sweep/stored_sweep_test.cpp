@@ -24,10 +24,10 @@ class StoredSweeps : public SweepFixture {
   }
 
   static std::map<std::string, std::string> objects_of(const std::string& address) {
-    const auto there = open_stored_folder(*parse_store_address(address));
+    const auto there = open_stored_folder(*parse_store_uri(address));
     std::map<std::string, std::string> all;
     for (const auto& file : there.manifest().files)
-      all[file.name] = there.store().read(file.object).value_or("not there");
+      all[file.name] = there.object_store().read(file.object).value_or("not there");
     return all;
   }
 
@@ -69,7 +69,7 @@ TEST_F(StoredSweeps, AreByteIdenticalToLocalOnesAndResumeOnAnyMachine) {
   EXPECT_FALSE(path_exists("file:"));
 
   // Another run computes and uploads nothing, on any machine.
-  const auto before = StoredFolder(*parse_store_address(address() + "/small")).manifest_hash();
+  const auto before = StoredFolder(*parse_store_uri(address() + "/small")).manifest_hash();
   std::filesystem::rename(tiny_checkpoint(), tiny_checkpoint() + ".away");
   for (const std::string machine : {"one", "three"}) {
     const auto again = on(machine, stored());
@@ -80,7 +80,7 @@ TEST_F(StoredSweeps, AreByteIdenticalToLocalOnesAndResumeOnAnyMachine) {
   const auto status =
       on("five", fmt::format("sweep {} --out {} --status", file("sweep.yaml"), address()));
   std::filesystem::rename(tiny_checkpoint() + ".away", tiny_checkpoint());
-  EXPECT_EQ(StoredFolder(*parse_store_address(address() + "/small")).manifest_hash(), before);
+  EXPECT_EQ(StoredFolder(*parse_store_uri(address() + "/small")).manifest_hash(), before);
   EXPECT_THAT(planned.out, HasSubstr("third            captured, analysed")) << planned.err;
   EXPECT_THAT(status.out, HasSubstr("3 of 3 runs done, 0 failed")) << status.err;
 }

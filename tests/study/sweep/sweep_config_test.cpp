@@ -338,8 +338,7 @@ TEST_F(SweepFile, InstalledSweepFilesAreValid) {
   for (const auto& run : models.runs)
     EXPECT_TRUE(std::any_of(published.numbers.begin(), published.numbers.end(),
                             [&](const PublishedNumber& number) {
-                              return number.subject == run.label &&
-                                     number.quantity == "hub_model" &&
+                              return number.model == run.label && number.metric == "hub_model" &&
                                      number.text == run.capture.model.name;
                             }))
         << run.label;

@@ -291,7 +291,7 @@ TEST_F(SweepRuns, ATaskThatLeavesItsRunToAnotherTaskFails) {
   ASSERT_EQ(sweep("out", "--quiet --only first --part capture --shard 0/1").status, 0);
   {
     const FileLock other(file("out/small/.locks/first.run"), FileLock::LockMode::exclusive,
-                         FileLock::LockWait::no);
+                         FileLock::Blocking::no);
     ASSERT_TRUE(other.is_held());
     const auto merge = sweep("out", "--quiet --only first --part merge --shards 1");
     EXPECT_EQ(merge.status, 1);

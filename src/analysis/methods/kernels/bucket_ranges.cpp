@@ -47,7 +47,7 @@ BucketRanges::BucketRanges(const RowsView& queries, const RowsView& keys) {
     }
   }
   if (smallest > largest) return;
-  // Several bucket sizes may explain the sampled rows: choose the one with the most factors of two.
+  // Several bucket sizes (tokens) can fit the rows: choose the one with the most factors of two.
   size_ = smallest;
   for (std::int64_t unit = 2; unit <= largest; unit *= 2) {
     const std::int64_t rounded = (smallest + unit - 1) / unit * unit;
@@ -58,22 +58,22 @@ BucketRanges::BucketRanges(const RowsView& queries, const RowsView& keys) {
 }
 
 PositionRange BucketRanges::range(std::int32_t bucket) const {
-  if (known_) return known_->positions(bucket);
+  if (known_) return known_->positions_of_bucket(bucket);
   if (size_ > 0) return {bucket * size_, (bucket + std::int64_t{1}) * size_};
   const auto power = [](std::int32_t b) { return std::int64_t{1} << std::clamp(b, 0, 40); };
   return {bucket <= first_bucket_ ? 0 : power(bucket) - 1, power(bucket + 1) - 1};
 }
 
-std::int64_t BucketRanges::equal_bucket_size() const {
+std::int64_t BucketRanges::uniform_bucket_size() const {
   if (!known_) return size_;
-  const auto first = known_->positions(0);
-  const auto second = known_->positions(1);
+  const auto first = known_->positions_of_bucket(0);
+  const auto second = known_->positions_of_bucket(1);
   const auto size = first.end - first.begin;
   return second.end - second.begin == size ? size : 0;
 }
 
-bool BucketRanges::window_reaches(std::int32_t query_bucket, std::int32_t key_bucket,
-                                  std::int64_t window) const {
+bool BucketRanges::window_reaches_bucket(std::int32_t query_bucket, std::int32_t key_bucket,
+                                         std::int64_t window) const {
   return range(key_bucket).end - 1 > range(query_bucket).begin - window;
 }
 

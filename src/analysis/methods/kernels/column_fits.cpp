@@ -13,13 +13,13 @@
 #include "base/core/numbers.h"
 
 namespace qkscope {
-FitWindow epanechnikov_fit_window(std::span<const double> position, double centre,
+RowWindow epanechnikov_fit_window(std::span<const double> position, double centre,
                                   double half_width) {
   constexpr double kGrowth = 1.1;
   const double reach = position.empty() ? 0
                                         : std::max(std::fabs(position.front() - centre),
                                                    std::fabs(position.back() - centre));
-  FitWindow window{centre, std::max(half_width, 1.0), 1, {}, {}};
+  RowWindow window{centre, std::max(half_width, 1.0), 1, {}, {}};
   for (;; window.scale *= kGrowth) {
     const auto low = std::upper_bound(position.begin(), position.end(), centre - window.scale);
     const auto high = std::lower_bound(low, position.end(), centre + window.scale);
@@ -39,14 +39,15 @@ FitWindow epanechnikov_fit_window(std::span<const double> position, double centr
   }
 }
 
-FitWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree) {
-  FitWindow window{centre, 1, degree, std::move(rows), {}};
+RowWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree) {
+  RowWindow window{centre, 1, degree, std::move(rows), {}};
   window.weight.assign(window.row.size(), 1);
   return window;
 }
 
-GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> position,
-                         std::span<const int> group, int groups, std::span<const FitWindow> windows)
+JackknifeFits::JackknifeFits(const FloatMatrix& rows, std::span<const double> position,
+                             std::span<const int> group, int groups,
+                             std::span<const RowWindow> windows)
     : groups_(groups),
       dim_(rows.cols),
       moments_(windows.size() * as_index(groups)),
@@ -54,7 +55,7 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
       totals_(std::ssize(windows), 3 * rows.cols) {
   std::vector<std::vector<WeightedRow>> of_group(as_index(groups));
   for (std::size_t k = 0; k < windows.size(); ++k) {
-    const FitWindow& window = windows[k];
+    const RowWindow& window = windows[k];
     for (auto& own : of_group) own.clear();
     scale_.push_back(window.scale);
     degree_.push_back(window.degree);
@@ -63,7 +64,7 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
       const auto cell = k * as_index(groups) + as_index(group[row]);
       const double w = window.weight[i];
       const double d = (position[row] - window.centre) / window.scale;
-      Moments& moments = moments_[cell];
+      WeightMoments& moments = moments_[cell];
       moments.rows += 1;
       for (int power = 0; power < 3; ++power) {
         const double factor = power == 0 ? 1 : power == 1 ? d : d * d;
@@ -82,11 +83,11 @@ GroupedFits::GroupedFits(const FloatMatrix& rows, std::span<const double> positi
   }
 }
 
-void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
-  Moments m;  // of all groups but one
+void JackknifeFits::fit_window(std::int64_t window, int group, WindowFits& fits) const {
+  WeightMoments m;  // of all groups but one
   for (int g = 0; g < groups_; ++g) {
     if (g == group) continue;
-    const Moments& part = moments_[as_index(window * groups_ + g)];
+    const WeightMoments& part = moments_[as_index(window * groups_ + g)];
     m.rows += part.rows;
     for (int power = 0; power < 3; ++power) {
       m.w[power] += part.w[power];
@@ -125,15 +126,15 @@ void GroupedFits::fit(std::int64_t window, int group, WindowFits& fits) const {
   }
 }
 
-WindowFits GroupedFits::fits_without_group(int group) const {
+WindowFits JackknifeFits::fits_without_group(int group) const {
   WindowFits fits{Matrix(totals_.rows, dim_), Matrix(totals_.rows, dim_),
                   Matrix(totals_.rows, dim_)};
-  for (std::int64_t k = 0; k < totals_.rows; ++k) fit(k, group, fits);
+  for (std::int64_t k = 0; k < totals_.rows; ++k) fit_window(k, group, fits);
   return fits;
 }
 
 Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const double> position,
-                                  const FitWindow& window, const WindowFits& fits,
+                                  const RowWindow& window, const WindowFits& fits,
                                   std::int64_t column) {
   const double* const mean = fits.mean.row(column);
   const double* const slope = fits.slope.row(column);

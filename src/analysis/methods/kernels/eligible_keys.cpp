@@ -5,14 +5,14 @@
 
 namespace qkscope {
 
-KeyPair KeyRange::pair(std::int64_t index) const {
+KeyPair KeyRange::nth_pair(std::int64_t index) const {
   auto second = static_cast<std::int64_t>((1 + std::sqrt(1 + 8 * static_cast<double>(index))) / 2);
   while (second * (second - 1) / 2 > index) --second;
   while ((second + 1) * second / 2 <= index) ++second;
   return {begin + index - second * (second - 1) / 2, begin + second};
 }
 
-EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
+EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryEvaluationPoints& points,
                            std::optional<std::int32_t> window)
     : points_(points.size()), ranges_(as_index(keys.example_count() * points.size())) {
   first_.reserve(keys.bin.size());
@@ -20,7 +20,7 @@ EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
   for (std::int64_t example = 0; example < keys.example_count(); ++example) {
     const auto begin = keys.begin[as_index(example)];
     const auto last = keys.begin[as_index(example) + 1];
-    CompactKeyRange* const ranges = ranges_.data() + example * points_;
+    KeyRange32* const ranges = ranges_.data() + example * points_;
     auto end = begin;
     for (std::int64_t c = 0; c < points_; ++c) {
       const auto at = as_index(c);
@@ -47,10 +47,9 @@ EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
     for (auto c = points_ - 2; c >= 0; --c)
       ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
     for (auto key = begin; key < last; ++key)
-      end_.push_back(std::upper_bound(ranges, ranges + points_, key,
-                                      [](std::int64_t k, const CompactKeyRange& range) {
-                                        return k < range.begin;
-                                      }) -
+      end_.push_back(std::upper_bound(
+                         ranges, ranges + points_, key,
+                         [](std::int64_t k, const KeyRange32& range) { return k < range.begin; }) -
                      ranges);
   }
 }

@@ -14,23 +14,19 @@ namespace qkscope {
 namespace {
 
 // Returns row numbers sorted by text, bin and position.
-std::vector<std::int64_t> sorted_order(const RowsView& source, std::span<const std::int32_t> bin) {
+std::vector<std::int64_t> argsort_keys(const RowsView& source, std::span<const std::int32_t> bin) {
   std::vector<std::int64_t> order(as_index(source.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto before = [&](std::int64_t x, std::int64_t y) {
-    const auto key = [&](std::int64_t i) {
-      const auto at = as_index(i);
-      return std::tuple(source.example(at), bin[at], source.position[at], i);
-    };
-    return key(x) < key(y);
+  const auto place = [&](std::int64_t i) {
+    const auto at = as_index(i);
+    return std::tuple(source.example(at), bin[at], source.position[at], i);
   };
   // Skip the sort if the rows are sorted already, as those of captures usually are.
-  if (!std::is_sorted(order.begin(), order.end(), before))
-    std::sort(order.begin(), order.end(), before);
+  if (!std::ranges::is_sorted(order, {}, place)) std::ranges::sort(order, {}, place);
   return order;
 }
 
-// Converts to float32 and transposes, with the column padding that multiply_few_columns() needs.
+// Converts rows to float32 columns, with the padding that multiply_few_columns() needs.
 FloatMatrix transpose_with_padding(const Matrix& rows) {
   FloatMatrix columns(rows.cols, rows.rows + kFewColumnsPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i)
@@ -38,17 +34,17 @@ FloatMatrix transpose_with_padding(const Matrix& rows) {
   return columns;
 }
 
-// Converts to float32, with the column padding that multiply_few_columns() needs.
+// Converts rows to float32, with the column padding that multiply_few_columns() needs.
 FloatMatrix copy_with_padding(const Matrix& rows) {
   FloatMatrix copy(rows.rows, rows.cols + kFewColumnsPadding);
   for (std::int64_t i = 0; i < rows.rows; ++i) std::copy_n(rows.row(i), rows.cols, copy.row(i));
   return copy;
 }
 
-void check_magnitude(const char* what, double largest) {
+void check_key_magnitude(const char* what, double largest) {
   constexpr double kMost = 1e15;  // its fourth power would leave the range of float32
   if (!(largest <= kMost))
-    bad_input(
+    reject(
         "a {} has a component of {:.3g}; plasticity compares keys in float32, with components "
         "up to {:.0e}",
         what, largest, kMost);
@@ -64,7 +60,7 @@ QKSCOPE_VECTORIZE_FOR_CPU FloatMatrix rotate_and_scale_keys(const CentredRows& k
   std::uint32_t bits = 0;
   for (const float x : rows.data) bits = std::max(bits, std::bit_cast<std::uint32_t>(std::fabs(x)));
   const auto largest = std::bit_cast<float>(bits);
-  check_magnitude("key", largest);
+  check_key_magnitude("key", largest);
   const float scale = largest > 0 ? std::ldexp(1.0F, -std::ilogb(largest) - 1) : 1;
   for (float& x : rows.data) x *= scale;
   return rows;
@@ -72,7 +68,7 @@ QKSCOPE_VECTORIZE_FOR_CPU FloatMatrix rotate_and_scale_keys(const CentredRows& k
 
 SortedKeys sort_keys_by_text_and_bin(const RowsView& keys, std::span<const std::int32_t> bin) {
   SortedKeys sorted;
-  sorted.row = sorted_order(keys, bin);
+  sorted.row = argsort_keys(keys, bin);
   const auto count = sorted.row.size();
   sorted.example.reserve(count);
   sorted.bin.reserve(count);
@@ -91,15 +87,15 @@ SortedKeys sort_keys_by_text_and_bin(const RowsView& keys, std::span<const std::
   return sorted;
 }
 
-void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
-                      double column_fraction) {
+void QueryEvaluationPoints::add_point(std::int32_t bin_number, double mean_position,
+                                      std::int32_t column_number, double column_fraction) {
   bin.push_back(bin_number);
   position.push_back(mean_position);
   column.push_back(column_number);
   fraction.push_back(column_fraction);
 }
 
-QKSCOPE_VECTORIZE_FOR_CPU void compute_z_scores(const PairScoreInput& model,
+QKSCOPE_VECTORIZE_FOR_CPU void compute_z_scores(const KeyPairScoreInput& model,
                                                 std::span<const KeyPair> pairs, std::int64_t column,
                                                 std::int64_t columns, float* z) {
   const auto dim = model.keys.dim;
@@ -117,12 +113,12 @@ QKSCOPE_VECTORIZE_FOR_CPU void compute_z_scores(const PairScoreInput& model,
   for (const KeyPair& pair : pairs) {
     const float* const x = model.scores.row(pair.first - model.keys.first) + column;
     const float* const y = model.scores.row(pair.second - model.keys.first) + column;
-    for (std::int64_t c = 0; c < columns; ++c) z[c] = limited_z_score(x[c] - y[c], z[c]);
+    for (std::int64_t c = 0; c < columns; ++c) z[c] = clamped_z_score(x[c] - y[c], z[c]);
     z += columns;
   }
 }
 
-void compute_z_scores_reference(const PairScoreInput& model, std::span<const KeyPair> pairs,
+void compute_z_scores_reference(const KeyPairScoreInput& model, std::span<const KeyPair> pairs,
                                 std::int64_t column, std::int64_t columns, float* z) {
   for (const KeyPair& pair : pairs) {
     const float* const x = model.keys.row(pair.first);
@@ -133,12 +129,12 @@ void compute_z_scores_reference(const PairScoreInput& model, std::span<const Key
         variance += model.variances(j, c) * std::pow(double{x[j]} - y[j], 2);
       const double mean = double{model.scores(pair.first - model.keys.first, c)} -
                           model.scores(pair.second - model.keys.first, c);
-      *z++ = limited_z_score(static_cast<float>(mean), static_cast<float>(variance));
+      *z++ = clamped_z_score(static_cast<float>(mean), static_cast<float>(variance));
     }
   }
 }
 
-PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
+ZScoreEvaluator::ZScoreEvaluator(const QueryGaussians& columns, ZScoreConsumer consumer)
     : queries_(columns),
       consumer_(std::move(consumer)),
       means_(transpose_with_padding(columns.mean)),
@@ -152,11 +148,11 @@ PairEvaluator::PairEvaluator(const QueryGaussians& columns, Consumer consumer)
   double largest = 0;
   for (const double x : columns.mean.data) largest = std::max(largest, std::fabs(x));
   for (const double x : columns.variance.data) largest = std::max(largest, std::sqrt(x));
-  check_magnitude("query", largest);
+  check_key_magnitude("query", largest);
   for (const auto& factor : columns.cholesky) factors_.push_back(copy_with_padding(factor));
 }
 
-void PairEvaluator::set_keys(const KeyTile& keys) {
+void ZScoreEvaluator::set_keys(const KeyTile& keys) {
   flush();
   keys_ = keys;
   if (queries_.size() == 0) return;
@@ -175,7 +171,7 @@ void PairEvaluator::set_keys(const KeyTile& keys) {
 
 // Variance of the score difference of two keys, with delta = key i - key j and the Cholesky factor
 // L of the query covariance: delta^T L L^T delta = |L^T delta|^2.
-void PairEvaluator::compute_z_with_full_covariance() {
+void ZScoreEvaluator::compute_z_scores_with_full_covariance() {
   float* z = by_pair_.data();
   for (const KeyPair& pair : waiting_) {
     const auto first = pair.first - keys_.first;
@@ -186,12 +182,12 @@ void PairEvaluator::compute_z_with_full_covariance() {
       const float* const y = keys.row(second);
       float variance = 0;
       for (std::int64_t j = 0; j < keys.cols; ++j) variance += (x[j] - y[j]) * (x[j] - y[j]);
-      *z++ = limited_z_score(scores_(first, column) - scores_(second, column), variance);
+      *z++ = clamped_z_score(scores_(first, column) - scores_(second, column), variance);
     }
   }
 }
 
-void PairEvaluator::flush() {
+void ZScoreEvaluator::flush() {
   constexpr float kCertain = 1e4;  // z of plasticity 0
   if (waiting_.empty()) return;
   const auto columns = tile_end_ - tile_first_;
@@ -200,7 +196,7 @@ void PairEvaluator::flush() {
     stride = (columns + 3) / 4 * 4;  // whole vectors
     compute_z_scores({keys_, scores_, variances_}, waiting_, tile_first_, stride, by_pair_.data());
   } else {
-    compute_z_with_full_covariance();
+    compute_z_scores_with_full_covariance();
   }
   const auto pairs = std::ssize(waiting_);
   const auto lanes = (pairs + kLaneStep - 1) / kLaneStep * kLaneStep;

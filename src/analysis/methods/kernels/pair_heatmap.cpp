@@ -6,7 +6,7 @@
 
 namespace qkscope {
 
-PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
+PlasticityHeatmap::PlasticityHeatmap(double extent, int bins, std::span<const double> query)
     : bins_(bins),
       width_(extent / bins),
       query_(query),
@@ -17,14 +17,14 @@ PairHeatmap::PairHeatmap(double extent, int bins, std::span<const double> query)
       weighted_(cells_.size()) {
   std::int32_t point = 0;
   for (std::size_t step = 0; step < first_point_.size(); ++step) {
-    // The margin of 1e-3 steps absorbs rounding errors in add().
+    // The margin of 1e-3 table steps absorbs the rounding errors of add_key_pair().
     const double low = (static_cast<double>(step) - 1e-3) / steps_;
     while (point < std::ssize(query) && query[as_index(point)] < low) ++point;
     first_point_[step] = point;
   }
 }
 
-void PairHeatmap::add(const PairRunningSums& pair) {
+void PlasticityHeatmap::add_key_pair(const PlasticityPrefixSums& pair) {
   if (pair.begin >= pair.end) return;
   const double middle = 0.5 * (pair.first + pair.second);
   PlasticityCell* const row = cells_.data() + distance_bin(pair.second - pair.first) * bins_;
@@ -48,7 +48,7 @@ void PairHeatmap::add(const PairRunningSums& pair) {
   }
 }
 
-void PairHeatmap::set_weight(double weight) {
+void PlasticityHeatmap::set_pair_weight(double weight) {
   for (std::size_t i = 0; i < cells_.size(); ++i) {
     const auto count = static_cast<double>(cells_[i].count);
     weighted_[i].sum += weight_ * kPlasticityUnit * static_cast<double>(cells_[i].sum);
@@ -59,13 +59,13 @@ void PairHeatmap::set_weight(double weight) {
   weight_ = weight;
 }
 
-std::vector<HeatmapCell> PairHeatmap::cells() {
-  set_weight(weight_);
+std::vector<HeatmapCell> PlasticityHeatmap::cells() {
+  set_pair_weight(weight_);
   std::vector<HeatmapCell> cells;
   for (int i = 0; i < bins_; ++i)
     for (int j = 0; j < bins_; ++j) {
       const auto at = as_index(i) * as_index(bins_) + as_index(j);
-      const WeightedCell& cell = weighted_[at];
+      const WeightedCellSums& cell = weighted_[at];
       if (cell.count == 0) continue;
       cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
                        cell.sum / cell.weight, static_cast<std::int64_t>(cell.count),

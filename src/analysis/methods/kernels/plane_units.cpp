@@ -82,8 +82,8 @@ void prefetch_rows(std::span<const float* const> rows, std::int64_t dim) {
     for (std::int64_t j = 0; j < dim; j += kLine) __builtin_prefetch(row + j, 0, 2);
 }
 
-// Interleaves axes to shape (groups, dim, 8): the first axes of four planes, then their second
-// axes. `line` is appended as the first axis of an additional plane.
+// Interleaves the axes into shape (groups, dim, 8): the first axes of four planes, then their
+// second axes. `line` is appended as the first axis of an additional plane.
 CacheAlignedVector<double> interleave_axes(const Matrix& axes, std::span<const double> line) {
   const auto dim = std::ssize(line);
   const auto planes = axes.rows / 2;
@@ -114,8 +114,9 @@ void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex
     }
 }
 
-void PlaneUnitVectors::project(const Matrix& axes, std::span<const double> line,
-                               std::span<const float* const> rows, std::span<const double> centre) {
+void PlaneUnitVectors::project_rows_into_planes(const Matrix& axes, std::span<const double> line,
+                                                std::span<const float* const> rows,
+                                                std::span<const double> centre) {
   const auto dim = std::ssize(line);
   const auto count = std::ssize(rows);
   const auto grouped = interleave_axes(axes, line);

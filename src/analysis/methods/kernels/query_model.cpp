@@ -12,8 +12,8 @@
 namespace qkscope {
 namespace {
 
-void regress_dimensions(const Moments& queries, LinearQueryModel& model,
-                        std::vector<double>& oriented_beta) {
+void regress_dimensions_on_position(const Moments& queries, LinearQueryModel& model,
+                                    std::vector<double>& oriented_beta) {
   const double tt = queries.position_scatter;
   for (std::size_t j = 0; j < model.sign.size(); ++j) {
     const double xt = queries.cross_scatter[j];
@@ -25,7 +25,8 @@ void regress_dimensions(const Moments& queries, LinearQueryModel& model,
   model.beta_norm = norm(oriented_beta);
 }
 
-// Regresses y = log2(position + 1) on the centred drift coordinate; sets the errors of the fit.
+// Regresses y = log2(position + 1) on the centred query coordinates along the drift axis. Sets R^2
+// and the mean absolute error without and with the regression.
 void regress_position_on_drift(std::vector<double> y, std::span<const double> drift,
                                LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
@@ -49,19 +50,19 @@ void regress_position_on_drift(std::vector<double> y, std::span<const double> dr
 }
 
 // Fits a linear regression of queries on position. `signs`: signs of the key means, shape (dim).
-LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
+LinearQueryModel fit_linear_model(const Moments& queries, std::vector<double> signs) {
   LinearQueryModel model;
   model.sign = std::move(signs);
   std::vector<double> direction;
-  regress_dimensions(queries, model, direction);
+  regress_dimensions_on_position(queries, model, direction);
   if (model.beta_norm > 0) {
     for (double& x : direction) x /= model.beta_norm;
     std::vector<double> first_axis(direction.size());
     first_axis.front() = 1;
-    model.reflection = householder_between(first_axis, direction);
+    model.reflection = householder_vector(first_axis, direction);
   }
-  const auto mean = rotate_vector(queries.mean, model);
-  model.beta = rotate_vector(queries.cross_scatter, model);
+  const auto mean = to_model_basis(queries.mean, model);
+  model.beta = to_model_basis(queries.cross_scatter, model);
   for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
   for (std::size_t j = 0; j < mean.size(); ++j)
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
@@ -70,7 +71,7 @@ LinearQueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
 
 // Returns the diagonal of the scatter matrix C in rotated coordinates, H S C S H, where S is the
 // diagonal sign matrix and H = I - 2 w w^T is the Householder reflection.
-std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryModel& model) {
+std::vector<double> rotated_scatter_diagonal(const Matrix& scatter, const LinearQueryModel& model) {
   const auto dim = model.sign.size();
   std::vector<double> diagonal;
   for (std::size_t j = 0; j < dim; ++j) diagonal.push_back(scatter.data[j * dim + j]);
@@ -89,30 +90,30 @@ std::vector<double> rotated_diagonal(const Matrix& scatter, const LinearQueryMod
 
 // Regresses log2(position + 1) on the drift coordinate from sums instead of rows; mae_projection
 // stays NaN. `drift_scatter` is the scatter of the drift coordinate.
-void regress_position_on_drift(const LogPositionSums& u, double drift_scatter,
+void regress_position_on_drift(const LogPositionMoments& u, double drift_scatter,
                                LinearQueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   if (!(u.scatter > 0)) return;
   model.mae_baseline = u.mean_deviation;
   if (!(model.beta_norm > 0) || !(drift_scatter > 0)) return;
-  const double along = rotate_vector(u.cross_scatter, model).front();
+  const double along = to_model_basis(u.cross_scatter, model).front();
   model.scalar_r_squared = along * along / (drift_scatter * u.scatter);
 }
 
 QueryBucketGaussian rotate_bucket_moments(const QueryBucketMoments& from,
                                           const LinearQueryModel& model) {
   QueryBucketGaussian bucket{
-      from.bucket, from.count, from.position, rotate_vector(from.mean, model), {}};
+      from.bucket, from.count, from.position, to_model_basis(from.mean, model), {}};
   if (from.count < 2 || from.scatter.data.empty()) return bucket;
-  bucket.variance = rotated_diagonal(from.scatter, model);
+  bucket.variance = rotated_scatter_diagonal(from.scatter, model);
   for (double& x : bucket.variance)
     x = std::max(kVarianceFloor, x / static_cast<double>(from.count - 1));
   return bucket;
 }
 
-// Sets the count and the mean position of the queries in each bucket, and also their mean and
-// variance if `variances` is true.
-void describe_buckets(const CentredRows& queries, bool variances, LinearQueryModel& model) {
+// Sets the number and mean position of the queries in each bucket. If `variances` is true, sets the
+// mean and variance of the query vectors in each bucket as well.
+void set_bucket_statistics(const CentredRows& queries, bool variances, LinearQueryModel& model) {
   const DistinctIntegers buckets(queries.source.bucket);
   std::vector<std::vector<std::int64_t>> members(buckets.numbers.size());
   for (std::size_t i = 0; i < buckets.place.size(); ++i)
@@ -123,7 +124,7 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
     for (const auto row : members[b]) bucket.position += queries.source.position[as_index(row)];
     bucket.position /= static_cast<double>(count);
     if (variances) {
-      TextGroupSums sums = sum_text_group(queries, members[b]);
+      RowGroupSums sums = sum_row_group(queries, members[b]);
       for (double& x : sums.sum) x /= static_cast<double>(count);
       for (std::int64_t j = 0; j < queries.dim(); ++j)
         add_scaled(-static_cast<double>(count) * sums.sum[as_index(j)], sums.sum,
@@ -135,18 +136,18 @@ void describe_buckets(const CentredRows& queries, bool variances, LinearQueryMod
   }
 }
 
-// Computes regression on the drift, residual variance and normality of each coordinate. Rotates and
-// transposes kLines coordinates at a time, so that the residuals of a coordinate are contiguous: a
-// row x becomes y - 2 (w . y) w with y = sign (x - mean).
-QKSCOPE_VECTORIZE_FOR_CPU void describe_coordinates(const CentredRows& queries,
-                                                    LinearQueryModel& model) {
+// Regresses log2(position + 1) on the drift coordinate, and sets variance and normality of the
+// residuals (linear drift removed) of each rotated coordinate. Transposes kLines coordinates at a
+// time to make residuals contiguous. Rotation is a reflection y - 2 (w . y) w of sign * (x - mean).
+QKSCOPE_VECTORIZE_FOR_CPU void set_residual_statistics(const CentredRows& queries,
+                                                       LinearQueryModel& model) {
   constexpr std::int64_t kLines = 16;
-  const auto n = queries.size();
+  const auto n = queries.count;
   std::vector<double> w(model.reflection);
   w.resize(model.sign.size());
   std::vector<double> signed_w(w);
   for (std::size_t j = 0; j < w.size(); ++j) signed_w[j] *= model.sign[j];
-  const auto along = project_centred(queries, signed_w);
+  const auto along = project_on_axis(queries, signed_w);
   // A stride of an odd number of cache lines avoids conflict misses.
   Matrix lines(kLines, ((n + 8) / 8 | 1) * 8);
   for (std::int64_t first = 0; first < queries.dim(); first += kLines) {
@@ -166,9 +167,9 @@ QKSCOPE_VECTORIZE_FOR_CPU void describe_coordinates(const CentredRows& queries,
       std::vector<double> drift(lines.row(0), lines.row(0) + n);  // residual, then drift
       for (std::size_t i = 0; i < drift.size(); ++i)
         drift[i] += model.beta[0] * (queries.source.position[i] - queries.position_mean);
-      regress_position_on_drift(
-          project(queries.source.position, [](double position) { return std::log2(position + 1); }),
-          drift, model);
+      regress_position_on_drift(to_vector(queries.source.position,
+                                          [](double position) { return std::log2(position + 1); }),
+                                drift, model);
     }
     for (std::int64_t line = 0; line < count; ++line) {
       const std::span<const double> residuals(lines.row(line), as_index(n));
@@ -182,10 +183,10 @@ QKSCOPE_VECTORIZE_FOR_CPU void describe_coordinates(const CentredRows& queries,
 
 }  // namespace
 
-std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model) {
+std::vector<double> to_model_basis(std::span<const double> x, const LinearQueryModel& model) {
   std::vector<double> rotated(model.sign);
   for (std::size_t j = 0; j < x.size(); ++j) rotated[j] *= x[j];
-  apply_reflection(rotated, model.reflection);
+  apply_householder(rotated, model.reflection);
   return rotated;
 }
 
@@ -200,7 +201,7 @@ QKSCOPE_VECTORIZE_FOR_CPU FloatMatrix rotate_centred_rows(const CentredRows& row
   w.resize(dim);
   const std::vector<float> sign(model.sign.begin(), model.sign.end());
   const std::vector<float> mean(rows.mean.begin(), rows.mean.end());
-  FloatMatrix turned(order.empty() ? rows.size() : std::ssize(order), rows.dim());
+  FloatMatrix turned(order.empty() ? rows.count : std::ssize(order), rows.dim());
   for (std::int64_t i = 0; i < turned.rows; ++i) {
     const auto row = order.empty() ? i : order[as_index(i)];
     const float* const x = rows.source.vectors.data() + as_index(row) * dim;
@@ -249,19 +250,19 @@ std::vector<double> key_mean_signs(const CentredRows& keys) {
 
 LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
                                  bool bucket_variances) {
-  LinearQueryModel model = fit_drift(queries, std::move(signs));
-  describe_buckets(queries, bucket_variances, model);
-  describe_coordinates(queries, model);
+  LinearQueryModel model = fit_linear_model(queries, std::move(signs));
+  set_bucket_statistics(queries, bucket_variances, model);
+  set_residual_statistics(queries, model);
   return model;
 }
 
 LinearQueryModel fit_query_model_from_moments(const Moments& queries,
-                                              const LogPositionSums& log_positions,
+                                              const LogPositionMoments& log_positions,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets) {
-  LinearQueryModel model = fit_drift(queries, std::move(signs));
-  const auto variance = rotated_diagonal(queries.scatter, model);
-  const auto n = static_cast<double>(queries.size());
+  LinearQueryModel model = fit_linear_model(queries, std::move(signs));
+  const auto variance = rotated_scatter_diagonal(queries.scatter, model);
+  const auto n = static_cast<double>(queries.count);
   for (std::size_t j = 0; j < variance.size(); ++j) {
     const double drift = model.beta[j] * model.beta[j] * queries.position_scatter;
     model.residual_variance.push_back(std::max(kVarianceFloor, (variance[j] - drift) / (n - 1)));

@@ -1,5 +1,5 @@
 // Linear model of a head's queries over position: drift rotated onto the first axis, with residual
-// variance overall and per bucket; and weighted fits of the queries around given positions.
+// variance overall and per bucket. Also weighted fits of the queries around given positions.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ struct DistinctIntegers {
 class BucketRanges {
  public:
   explicit BucketRanges(const SamplerOptions& sampler) : known_(sampler) {}
-  // Infers buckets from the rows of a capture without metadata: equal buckets if floor(position /
-  // size) explains every row, else doubling buckets floor(log2(position + 1)).
+  // Infers position buckets from the rows of a capture without metadata: equal buckets if
+  // floor(position / size) explains every row, else doubling buckets floor(log2(position + 1)).
   BucketRanges(const RowsView& queries, const RowsView& keys);
 
   PositionRange range(std::int32_t bucket) const;
   // Returns the number of tokens per bucket, or 0 if buckets double in size.
-  std::int64_t equal_bucket_size() const;
+  std::int64_t uniform_bucket_size() const;
 
   // Returns whether any query in `query_bucket` attends to any key in `key_bucket` with a sliding
   // window of `window` tokens (a query sees itself and the window - 1 keys before it).
-  bool window_reaches(std::int32_t query_bucket, std::int32_t key_bucket,
-                      std::int64_t window) const;
+  bool window_reaches_bucket(std::int32_t query_bucket, std::int32_t key_bucket,
+                             std::int64_t window) const;
 
  private:
   std::optional<PositionBuckets> known_;
@@ -61,7 +61,7 @@ struct LinearQueryModel {
   double r_squared_mean = 0;
   double beta_norm = 0;  // per token
 
-  // Regression of log2(position + 1) on the drift coordinate.
+  // Regression of log2(position + 1) on the coordinate along the drift axis.
   double scalar_r_squared = 0;
   double mae_baseline = 0;
   double mae_projection = 0;
@@ -79,13 +79,13 @@ inline constexpr double kVarianceFloor = 1e-12;
 // Returns 1 or -1 per dimension: the sign of the key mean averaged over buckets, shared by all
 // query heads that read these keys.
 std::vector<double> key_mean_signs(const CentredRows& keys);
-// Fits the linear query model. If `bucket_variances` is false, every bucket gets the mean over all
-// queries and no variance.
+// Fits queries as a linear function of position. If `bucket_variances` is false, every bucket gets
+// the mean over all queries and no variance.
 LinearQueryModel fit_query_model(const CentredRows& queries, std::vector<double> signs,
                                  bool bucket_variances = true);
 
 // Sums of u = log2(position + 1) over all queries, to fit a model from moments instead of rows.
-struct LogPositionSums {
+struct LogPositionMoments {
   double scatter = 0;                 // sum of (u - mean)^2
   double mean_deviation = 0;          // mean of |u - mean|
   std::vector<double> cross_scatter;  // (dim): sum of centred * (u - mean)
@@ -100,10 +100,10 @@ struct QueryBucketMoments {
   Matrix scatter;            // (dim, dim); empty where only means were kept
 };
 
-// Fits the query model from moments; mae_projection is NaN, normality empty. `signs` (dim): of
-// keys.
+// Like fit_query_model(), but from moments instead of rows: mae_projection is NaN and normality is
+// empty. `signs` (dim): signs of the key means.
 LinearQueryModel fit_query_model_from_moments(const Moments& queries,
-                                              const LogPositionSums& log_positions,
+                                              const LogPositionMoments& log_positions,
                                               std::vector<double> signs,
                                               std::span<const QueryBucketMoments> buckets);
 
@@ -115,12 +115,12 @@ std::vector<double> signs_of_bucket_means(const Matrix& means);
 FloatMatrix rotate_centred_rows(const CentredRows& rows, const LinearQueryModel& model,
                                 std::span<const std::int64_t> order = {});
 
-// Converts x to the coordinates of the query model: flips signs, then applies the Householder
-// reflection of the model.
-std::vector<double> rotate_vector(std::span<const double> x, const LinearQueryModel& model);
+// Converts x to the coordinates of the linear query model: flips signs, then applies the
+// Householder reflection of the model.
+std::vector<double> to_model_basis(std::span<const double> x, const LinearQueryModel& model);
 
 // Rows that enter one weighted least-squares fit, and their weights.
-struct FitWindow {
+struct RowWindow {
   double centre = 0;  // position
   double scale = 1;   // tokens: half width of the window
   int degree = 1;     // 1: local line; 0: mean
@@ -132,51 +132,50 @@ struct FitWindow {
 // 10 % until the effective number of rows (sum w)^2 / sum w^2 reaches kEffectiveRows, or until the
 // window extends far beyond all rows. `position` must be ascending.
 inline constexpr double kEffectiveRows = 100;
-FitWindow epanechnikov_fit_window(std::span<const double> position, double centre,
+RowWindow epanechnikov_fit_window(std::span<const double> position, double centre,
                                   double half_width);
-// Equal weights for the given rows.
-FitWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree);
+// Returns a fit window in which each of the given rows has weight 1.
+RowWindow uniform_fit_window(std::vector<std::int64_t> rows, double centre, int degree);
 
-// Fits of all windows. The results of a window without enough data are NaN.
+// Weighted least-squares fits, one per window; NaN for a window without enough data.
 struct WindowFits {
   Matrix mean;      // (windows, dim): at the centre
   Matrix slope;     // (windows, dim): per token; 0 for degree 0
   Matrix variance;  // (windows, dim): of the residuals, at least kVarianceFloor
 };
 
-class GroupedFits {
+class JackknifeFits {
  public:
   // `rows` (rows, dim) must be centred. `position` and `group` (of texts) have one entry per row.
-  GroupedFits(const FloatMatrix& rows, std::span<const double> position, std::span<const int> group,
-              int groups, std::span<const FitWindow> windows);
+  JackknifeFits(const FloatMatrix& rows, std::span<const double> position,
+                std::span<const int> group, int groups, std::span<const RowWindow> windows);
 
-  // Returns the fits without the texts of `group` (jackknife), or of all texts if `group` is -1.
+  // Returns the fits to all texts except those of `group` (jackknife); -1 excludes no texts.
   WindowFits fits_without_group(int group) const;
 
  private:
-  // Sums over the rows of one window and group: of w d^k and w^2 d^k (k = 0, 1, 2), and per
-  // coordinate of w x, w d x and w x^2.
-  struct Moments {
+  // Sums of w d^k and w^2 d^k (k = 0, 1, 2) over the rows of one window and group, with weight w
+  // and scaled distance d to the centre. sums_ has w x, w d x and w x^2 for each coordinate x.
+  struct WeightMoments {
     double rows = 0;
     double w[3] = {};
     double w2[3] = {};
   };
-  void fit(std::int64_t window, int group, WindowFits& fits) const;
+  void fit_window(std::int64_t window, int group, WindowFits& fits) const;
 
   int groups_;
   std::int64_t dim_;
-  std::vector<double> scale_;     // (windows)
-  std::vector<int> degree_;       // (windows)
-  std::vector<Moments> moments_;  // (windows, groups)
-  Matrix sums_;                   // (windows, groups, 3 dim)
-  Matrix totals_;                 // (windows, 3 dim)
+  std::vector<double> scale_;           // (windows)
+  std::vector<int> degree_;             // (windows)
+  std::vector<WeightMoments> moments_;  // (windows, groups)
+  Matrix sums_;                         // (windows, groups, 3 dim)
+  Matrix totals_;                       // (windows, 3 dim)
 };
 
-// The residual covariance of a window's rows around its fit as a lower Cholesky factor (dim, dim):
-// the diagonal is the fit's variance, the correlations are shrunk towards 0 with the
-// Ledoit-Wolf intensity.
+// Returns the lower Cholesky factor (dim, dim) of the residual covariance of a window's fit. The
+// variances are those of the fit; the correlations are shrunk towards 0 (Ledoit-Wolf intensity).
 Matrix shrunk_covariance_cholesky(const FloatMatrix& rows, std::span<const double> position,
-                                  const FitWindow& window, const WindowFits& fits,
+                                  const RowWindow& window, const WindowFits& fits,
                                   std::int64_t column);
 
 }  // namespace qkscope

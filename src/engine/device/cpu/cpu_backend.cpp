@@ -8,8 +8,8 @@
 namespace qkscope {
 namespace {
 
-struct CpuKeyValueStore : KeyValueStore {
-  std::vector<LayerKeyValueStore> layers;
+struct CpuKvCacheMemory : KvCacheMemory {
+  std::vector<LayerKeyValueCache> layers;
   std::vector<MixerState> recurrent;  // (layers); empty tensors in layers without a state
 };
 
@@ -21,34 +21,34 @@ void CpuBackend::begin_pass(const Batch& batch) {
   recurrent_ = nullptr;
   kept_.clear();
   layer_input_ = {};
+  mixed_ = {};
   shared_.clear();
   tables_.clear();
   for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
 }
 
-std::unique_ptr<KeyValueStore> CpuBackend::make_key_value_store(std::int64_t sequences,
-                                                                std::int64_t) {
-  auto store = std::make_unique<CpuKeyValueStore>();
+std::unique_ptr<KvCacheMemory> CpuBackend::make_kv_cache(std::int64_t sequences, std::int64_t) {
+  auto store = std::make_unique<CpuKvCacheMemory>();
   for (const auto& layer : config().layers) {
     store->layers.emplace_back(sequences, config().n_kv_heads_of(layer), config().d_head_of(layer),
                                config().d_value_of(layer));
-    store->recurrent.push_back(layer.has_state() ? make_mixer_memory(config().mixer, sequences)
+    store->recurrent.push_back(layer.has_state() ? make_mixer_state(config().mixer, sequences)
                                                  : MixerState());
   }
   return store;
 }
 
-void CpuBackend::use_key_value_store(KeyValueStore& store) {
-  stored_ = &dynamic_cast<CpuKeyValueStore&>(store).layers;
-  recurrent_ = &dynamic_cast<CpuKeyValueStore&>(store).recurrent;
+void CpuBackend::use_kv_cache(KvCacheMemory& store) {
+  stored_ = &dynamic_cast<CpuKvCacheMemory&>(store).layers;
+  recurrent_ = &dynamic_cast<CpuKvCacheMemory&>(store).recurrent;
   recurrent_after_.clear();
   recurrent_after_.resize(recurrent_->size());
 }
 
-void CpuBackend::embed() {
+void CpuBackend::embed_tokens() {
   residual_ = Tensor({batch_->rows(), config().d_model});
-  qkscope::embed(batch_->ids, model().weights.embedding,
-                 static_cast<float>(config().embedding_scale), residual_);
+  qkscope::embed_tokens(batch_->ids, model().weights.embedding,
+                        static_cast<float>(config().embedding_scale), residual_);
   if (config().embedding_norm) normalize_rows(residual_, model().weights.final_norm, residual_);
   allocate_activations();
 }
@@ -62,37 +62,37 @@ void CpuBackend::embed_per_layer_inputs() {
     const auto end = std::min(row + kCpuMlpRows, rows);
     const auto inputs = per_layer_inputs_.view().rows(row, end);
     const auto matrix = inputs.reshaped({end - row, config().n_layers * width});
-    linear(residual_.view().rows(row, end), w.per_layer_projection, matrix);
+    apply_linear(residual_.view().rows(row, end), w.per_layer_projection, matrix);
     scale_tensor(matrix, 1.0 / std::sqrt(to_double(config().d_model)));
     rms_norm(inputs, w.per_layer_norm.weight, config().norm_eps, inputs);
     Tensor tokens(matrix.shape());
-    qkscope::embed(std::span(batch_->ids).subspan(as_index(row), as_index(end - row)),
-                   w.per_layer_embedding, std::sqrt(static_cast<float>(width)), tokens);
-    add_update(matrix, tokens);
+    qkscope::embed_tokens(std::span(batch_->ids).subspan(as_index(row), as_index(end - row)),
+                          w.per_layer_embedding, std::sqrt(static_cast<float>(width)), tokens);
+    add_elements(matrix, tokens);
     scale_tensor(matrix, std::sqrt(0.5));
   }
 }
 
-void CpuBackend::project_per_layer_input(ResidualAddition addition) {
+void CpuBackend::project_per_layer_input(ResidualAddMode addition) {
   const auto width = config().per_layer.width;
   Tensor gate({active_rows(), width});
   Tensor inputs(gate.shape());
   for (std::int64_t row = 0; row < active_rows(); ++row)
     std::copy_n(per_layer_inputs_.data<float>() + (row * config().n_layers + layer_) * width, width,
                 inputs.data<float>() + row * width);
-  linear(residual_, weights_->per_layer_gate, gate);
-  gated_activation({config().activation}, gate, inputs, gate);
-  linear(gate, weights_->per_layer_output, update_);
-  add_update_rows(0, active_rows(), weights_->post_per_layer_norm, addition);
+  apply_linear(residual_, weights_->per_layer_gate, gate);
+  apply_gated_activation({config().activation}, gate, inputs, gate);
+  apply_linear(gate, weights_->per_layer_output, update_);
+  normalize_or_add_update(0, active_rows(), weights_->post_per_layer_norm, addition);
 }
 
 void CpuBackend::allocate_activations() {
   normalized_ = Tensor(residual_.shape());
   update_ = Tensor(residual_.shape());
-  allocate_heads(config().layers.front());
+  allocate_head_buffers(config().layers.front());
 }
 
-void CpuBackend::allocate_heads(const LayerConfig& layer) {
+void CpuBackend::allocate_head_buffers(const LayerConfig& layer) {
   const auto rows = active_rows();
   const auto& c = config();
   q_ = Tensor({rows, c.n_heads, c.d_head_of(layer)});
@@ -110,10 +110,10 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   // Reallocates q, k and v if rows were dropped or if the number or size of heads changed.
   const auto& c = layer_config();
   const Shape keys{active_rows(), config().n_kv_heads_of(c), config().d_head_of(c)};
-  if (k_.shape() != keys) allocate_heads(c);
+  if (k_.shape() != keys) allocate_head_buffers(c);
 }
 
-void CpuBackend::normalize(NormSite norm) {
+void CpuBackend::apply_norm(NormSite norm) {
   const auto& weights = norm == NormSite::before_attention ? weights_->input_norm
                         : norm == NormSite::before_mlp     ? weights_->mlp_norm
                                                            : model().weights.final_norm;
@@ -126,23 +126,23 @@ void CpuBackend::project_latents() {
   const auto& latent = config().latent;
   kv_latent_ = Tensor({active_rows(), latent.kv_rank});
   rotated_key_ = Tensor({active_rows(), w.rotated_key.weight.out()});
-  linear(normalized_, {{w.kv, kv_latent_}, {w.rotated_key, rotated_key_}});
+  apply_linear(normalized_, {{w.kv, kv_latent_}, {w.rotated_key, rotated_key_}});
   rms_norm(kv_latent_, w.kv_norm.weight, latent.norm_eps, kv_latent_);
   if (latent.q_rank == 0) return;
   q_latent_ = Tensor({active_rows(), latent.q_rank});
-  linear(normalized_, w.q, q_latent_);
+  apply_linear(normalized_, w.q, q_latent_);
   rms_norm(q_latent_, w.q_norm.weight, latent.norm_eps, q_latent_);
 }
 
-// Latent attention (MLA): a key concatenates W_UK times the latent and the shared RoPE part.
-void CpuBackend::project_from_latents(bool values) {
+// Latent attention (MLA): each key is W_UK times the latent, followed by the shared RoPE part.
+void CpuBackend::project_qkv_from_latents(bool values) {
   const auto& w = *weights_;
-  linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));
+  apply_linear(config().latent.q_rank > 0 ? q_latent_ : normalized_, w.q, as_matrix(q_));
   const auto shared = rotated_key_.dim(1);
   const auto own = config().d_head - shared;
   Tensor projected({active_rows(), config().n_heads * own});
-  linear(kv_latent_, w.k, projected);
-  if (values) linear(kv_latent_, w.v, as_matrix(v_));
+  apply_linear(kv_latent_, w.k, projected);
+  if (values) apply_linear(kv_latent_, w.v, as_matrix(v_));
   parallel_for(k_.dim(0) * k_.dim(1), [&](std::int64_t i) {
     float* const key = k_.data<float>() + i * config().d_head;
     std::copy_n(projected.data<float>() + i * own, own, key);
@@ -151,20 +151,20 @@ void CpuBackend::project_from_latents(bool values) {
 }
 
 void CpuBackend::project_qkv(bool values) {
-  if (config().has_latent_attention()) return project_from_latents(values);
+  if (config().has_latent_attention()) return project_qkv_from_latents(values);
   const auto& w = *weights_;
-  values = values || config().v_norm;  // normalize_heads() reads v
+  values = values || config().v_norm;  // apply_qk_norm() reads v
   if (layer_config().shares_kv()) {
-    linear(normalized_, w.q, as_matrix(q_));
+    apply_linear(normalized_, w.q, as_matrix(q_));
     const auto& shared = shared_.at(layer_config().kv_layer);
     k_ = kept_.empty() ? copy_tensor(shared.k) : copy_rows(shared.k, kept_);
     v_ = kept_.empty() ? copy_tensor(shared.v) : copy_rows(shared.v, kept_);
   } else if (values)
-    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
+    apply_linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
   else
-    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
+    apply_linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
   if (values && config().has_attention_gate())
-    linear(normalized_, w.attention_gate, as_matrix(attention_gate_));
+    apply_linear(normalized_, w.attention_gate, as_matrix(attention_gate_));
   if (config().qkv_clip > 0.0) {
     clip(q_, config().qkv_clip);
     clip(k_, config().qkv_clip);
@@ -172,7 +172,7 @@ void CpuBackend::project_qkv(bool values) {
   }
 }
 
-void CpuBackend::normalize_heads() {
+void CpuBackend::apply_qk_norm() {
   const auto normalize = [&](Tensor& heads, const NormWeights& norm) {
     const auto rows = config().qk_norm_whole ? as_matrix(heads) : heads.view();
     rms_norm(rows, norm.weight, config().norm_eps, rows);
@@ -193,14 +193,14 @@ void CpuBackend::apply_rope() {
       apply_rotary(table, config().rope_interleaved, *x, rotated.begin);
       if (config().rope_sorts_pairs) deinterleave_rotary_pairs(*x, rotated.begin, rotated.dim);
     }
-    if (config().rotated_qk_norm) normalize_heads();
+    if (config().rotated_qk_norm) apply_qk_norm();
   }
   const auto& scaling = config().query_scaling;
   if (scaling && !(scaling->without_rope && rope >= 0))
     scale_queries(q_, *scaling, batch_->sequences, kept_);
 }
 
-AttentionInput CpuBackend::attention_input() const {
+AttentionInput CpuBackend::make_attention_input() const {
   return {.q = q_,
           .k = k_,
           .v = v_,
@@ -219,28 +219,28 @@ void CpuBackend::append_to_cache() {
   cache_appended_ = true;
 }
 
-AttentionInput CpuBackend::attention_input_with_cache() {
-  auto input = attention_input();
+AttentionInput CpuBackend::make_cached_attention_input() {
+  auto input = make_attention_input();
   if (stored_ == nullptr) return input;
   append_to_cache();
   if (!cached_rows_)
-    cached_rows_ = (*stored_)[as_index(layer_config().kv_source(layer_))].rows(batch_->sequences);
+    cached_rows_ = (*stored_)[as_index(layer_config().kv_source(layer_))].unpack(batch_->sequences);
   input.k = cached_rows_->k;
   input.v = cached_rows_->v;
   return input;
 }
 
-void CpuBackend::attend() {
+void CpuBackend::compute_attention() {
   row_sums_.resize(keeps_row_sums_ ? as_index(q_.dim(0) * q_.dim(1)) : 0);
-  auto input = attention_input();
+  auto input = make_attention_input();
   if (std::ranges::find(config().layers, layer_, &LayerConfig::kv_layer) != config().layers.end())
     shared_[layer_] = {copy_tensor(k_), copy_tensor(v_)};  // for later layers
-  if (stored_ == nullptr) return attention(input, z_, row_sums_);
+  if (stored_ == nullptr) return qkscope::compute_attention(input, z_, row_sums_);
   append_to_cache();
   const auto packed =
-      (*stored_)[as_index(layer_config().kv_source(layer_))].packed(batch_->sequences);
+      (*stored_)[as_index(layer_config().kv_source(layer_))].packed_view(batch_->sequences);
   input.packed = &packed;
-  attention(input, z_, row_sums_);
+  qkscope::compute_attention(input, z_, row_sums_);
 }
 
 void CpuBackend::run_recurrent_mixer(std::span<const std::int64_t> state_rows) {
@@ -250,11 +250,11 @@ void CpuBackend::run_recurrent_mixer(std::span<const std::int64_t> state_rows) {
   mixer_states_ = {};
   if (!state_rows.empty()) mixer_states_ = Tensor(c.state_shape(std::ssize(state_rows)));
   MixerInput input{c, weights_->mixer, normalized_, batch_->sequences, state_rows};
-  MixerStates states{mixer_states_.view()};
+  MixerStateOutputs states{mixer_states_.view()};
   if (recurrent_ != nullptr) {
     input.past = &(*recurrent_)[as_index(layer_)];
     states.memory = &recurrent_after_[as_index(layer_)];
-    *states.memory = make_mixer_memory(c, std::ssize(batch_->sequences));
+    *states.memory = make_mixer_state(c, std::ssize(batch_->sequences));
   }
   qkscope::apply_mixer(input, states, mixed_);
 }
@@ -306,24 +306,24 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
 // Projects rows x to gate and up, or to gate alone in an MLP without a gate.
 void CpuBackend::project_mlp(ConstTensorView x, TensorView gate, TensorView up) const {
   if (config().gated_mlp())
-    linear(x, {{weights_->gate, gate}, {weights_->up, up}});
+    apply_linear(x, {{weights_->gate, gate}, {weights_->up, up}});
   else
-    linear(x, weights_->up, gate);
+    apply_linear(x, weights_->up, gate);
 }
 
-void CpuBackend::activate_mlp(TensorView gate, ConstTensorView up) const {
+void CpuBackend::apply_mlp_activation(TensorView gate, ConstTensorView up) const {
   if (config().gated_mlp())
-    gated_activation({config().activation, config().swiglu}, gate, up, gate);
+    apply_gated_activation({config().activation, config().swiglu}, gate, up, gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
 }
 
-void CpuBackend::apply_gate(std::int64_t count) {
+void CpuBackend::apply_mlp_activation(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
-  activate_mlp(buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
+  apply_mlp_activation(buffer_view(ActivationBuffer::gate), buffer_view(ActivationBuffer::up));
 }
 
-void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) {
+void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAddMode addition) {
   if (has_experts()) {
     const auto factors = config().experts.scales_input
                              ? TensorView()
@@ -332,13 +332,13 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, ResidualAd
                          factors, update_.view().rows(begin, begin + count));
     if (config().experts.shared_d_mlp > 0) add_shared_expert(begin, count);
   }
-  // Processes at most kCpuMlpRows rows at a time, because the packed input is as wide as the MLP.
+  // Processes at most kCpuMlpRows rows at a time to save memory: the packed input is d_mlp wide.
   for (std::int64_t row = 0; !has_experts() && row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
-    linear(buffer_view(ActivationBuffer::gate).rows(row, end), weights_->down,
-           update_.view().rows(begin + row, begin + end));
+    apply_linear(buffer_view(ActivationBuffer::gate).rows(row, end), weights_->down,
+                 update_.view().rows(begin + row, begin + end));
   }
-  add_update_rows(begin, count, weights_->post_mlp_norm, addition);
+  normalize_or_add_update(begin, count, weights_->post_mlp_norm, addition);
 }
 
 void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
@@ -349,36 +349,36 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
     Tensor output({end - row, config().d_model});
     const auto x = normalized_.view().rows(row, end);
     project_mlp(x, gate, up);
-    activate_mlp(gate, up);
-    linear(gate, weights_->down, output);
+    apply_mlp_activation(gate, up);
+    apply_linear(gate, weights_->down, output);
     if (!weights_->shared_gate.weight.values.empty()) {
       Tensor factors({end - row, 1});
-      linear(x, weights_->shared_gate, factors);
+      apply_linear(x, weights_->shared_gate, factors);
       apply_activation(Activation::sigmoid, {}, factors);
       for (std::int64_t i = 0; i < end - row; ++i)
         scale_tensor(output.view().rows(i, i + 1), static_cast<double>(factors.data<float>()[i]));
     }
-    add_update(update_.view().rows(row, end), output);
+    add_elements(update_.view().rows(row, end), output);
   }
 }
 
-void CpuBackend::add_update_rows(std::int64_t begin, std::int64_t count,
-                                 const NormWeights& post_norm, ResidualAddition addition) {
+void CpuBackend::normalize_or_add_update(std::int64_t begin, std::int64_t count,
+                                         const NormWeights& post_norm, ResidualAddMode addition) {
   const auto update = update_.view().rows(begin, begin + count);
   if (config().residual_scale != 1.0) scale_tensor(update, config().residual_scale);
   if (!post_norm.empty()) normalize_rows(update, post_norm, update);
-  if (addition != ResidualAddition::deferred)
-    add_update(residual_.view().rows(begin, begin + count), update);
+  if (addition != ResidualAddMode::deferred)
+    add_elements(residual_.view().rows(begin, begin + count), update);
 }
 
 void CpuBackend::project_logits() {
   logits_ = Tensor({active_rows(), config().vocab_size});
-  linear(normalized_, model().weights.head, logits_);
+  apply_linear(normalized_, model().weights.head, logits_);
   if (config().logit_scale != 1.0) scale_tensor(logits_, config().logit_scale);
   if (config().logit_softcap > 0.0) soft_cap(logits_, config().logit_softcap);
 }
 
-void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
+void CpuBackend::drop_rows_except(std::span<const std::int64_t> rows) {
   QKSCOPE_ASSERT(kept_.empty());
   kept_.assign(rows.begin(), rows.end());
   for (Tensor* const tensor :
@@ -401,7 +401,8 @@ TensorView CpuBackend::buffer_view(ActivationBuffer buffer) {
                                                                             : chosen.view();
 }
 
-void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) {
+void CpuBackend::read_buffer(ActivationBuffer buffer, const Selection& selection,
+                             HostTensorCallback show) {
   ConstTensorView whole = buffer_view(buffer);
   if (selection.rows.empty()) return show(whole);
   Shape shape = whole.shape();
@@ -432,8 +433,8 @@ void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& reque
   const auto x = buffer_view(buffer);
   for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
     const auto document = compute_document_moments(x, batch_->sequences[i], request);
-    if (document.bad_head)
-      sink.throw_non_finite({*document.bad_head, static_cast<std::int64_t>(i)});
+    if (document.nonfinite_head)
+      sink.throw_non_finite({*document.nonfinite_head, static_cast<std::int64_t>(i)});
     sink.add(document.moments);
   }
 }
@@ -441,7 +442,7 @@ void CpuBackend::add_moments(ActivationBuffer buffer, const MomentRequest& reque
 void CpuBackend::add_attention_statistics(const AttentionRequest& request,
                                           AttentionConsumer& sink) {
   QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
-  sink.add(compute_attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
+  sink.add(compute_attention_statistics({make_attention_input(), row_sums_, batch_->ids}, request));
 }
 
 }  // namespace qkscope

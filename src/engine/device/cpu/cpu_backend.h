@@ -23,16 +23,15 @@
 
 namespace qkscope {
 
-// Backend (engine/device/backend.h) documents the steps.
 class CpuBackend : public Backend {
  public:
   using Backend::Backend;
 
   void begin_pass(const Batch& batch) override;
-  std::unique_ptr<KeyValueStore> make_key_value_store(std::int64_t sequences,
-                                                      std::int64_t positions) override;
-  void use_key_value_store(KeyValueStore& store) override;
-  void embed() override;
+  std::unique_ptr<KvCacheMemory> make_kv_cache(std::int64_t sequences,
+                                               std::int64_t positions) override;
+  void use_kv_cache(KvCacheMemory& store) override;
+  void embed_tokens() override;
   void embed_positions() override {
     qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
   }
@@ -42,30 +41,30 @@ class CpuBackend : public Backend {
     allocate_activations();
   }
   void begin_layer(std::int64_t layer) override;
-  void keep_layer_input() override { layer_input_ = copy_tensor(residual_); }
-  void normalize(NormSite norm) override;
+  void save_layer_input() override { layer_input_ = copy_tensor(residual_); }
+  void apply_norm(NormSite norm) override;
   void project_latents() override;
   void project_qkv(bool values) override;
-  void normalize_heads() override;
+  void apply_qk_norm() override;
   void apply_rope() override;
-  void attend() override;
-  void project_output(ResidualAddition addition) override {
+  void compute_attention() override;
+  void project_output(ResidualAddMode addition) override {
     if (config().has_attention_gate())
-      gated_activation({Activation::sigmoid}, attention_gate_, z_, z_);
-    linear(as_matrix(z_), weights_->o, update_);
-    add_update_rows(0, active_rows(), weights_->post_attention_norm, addition);
+      apply_gated_activation({Activation::sigmoid}, attention_gate_, z_, z_);
+    apply_linear(as_matrix(z_), weights_->o, update_);
+    normalize_or_add_update(0, active_rows(), weights_->post_attention_norm, addition);
   }
-  void add_update_to_residual() override { add_update(residual_, update_); }
+  void add_update_to_residual() override { add_elements(residual_, update_); }
   void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override;
   ConstTensorView mixer_states() override { return mixer_states_; }
-  void project_mixer_output(ResidualAddition addition) override {
-    linear(as_matrix(mixed_), weights_->mixer.output, update_);
+  void project_mixer_output(ResidualAddMode addition) override {
+    apply_linear(as_matrix(mixed_), weights_->mixer.output, update_);
     mixed_ = {};
-    add_update_rows(0, active_rows(), {}, addition);
+    normalize_or_add_update(0, active_rows(), {}, addition);
   }
   void project_router() override {
     router_logits_ = Tensor({active_rows(), config().experts.count});
-    linear(normalized_, weights_->router, router_logits_);
+    apply_linear(normalized_, weights_->router, router_logits_);
   }
   void choose_experts() override {
     expert_weights_ = Tensor({active_rows(), config().experts.per_token});
@@ -77,14 +76,15 @@ class CpuBackend : public Backend {
     return has_experts() ? cpu_expert_chunk_rows(config()) : kCpuMlpRows;
   }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
-  void apply_gate(std::int64_t count) override;
-  void project_down(std::int64_t begin, std::int64_t count, ResidualAddition addition) override;
-  void project_per_layer_input(ResidualAddition addition) override;
+  void apply_mlp_activation(std::int64_t count) override;
+  void project_down(std::int64_t begin, std::int64_t count, ResidualAddMode addition) override;
+  void project_per_layer_input(ResidualAddMode addition) override;
   void scale_residual() override { scale_tensor(residual_, static_cast<double>(weights_->scalar)); }
   void project_logits() override;
-  void keep_rows(std::span<const std::int64_t> rows) override;
+  void drop_rows_except(std::span<const std::int64_t> rows) override;
   std::int64_t active_rows() const override { return residual_.dim(0); }
-  void read_buffer(ActivationBuffer buffer, const Selection& selection, HostReader show) override;
+  void read_buffer(ActivationBuffer buffer, const Selection& selection,
+                   HostTensorCallback show) override;
   void edit_buffer(ActivationBuffer buffer,
                    const std::function<void(TensorView)>& change) override {
     change(buffer_view(buffer));
@@ -95,28 +95,28 @@ class CpuBackend : public Backend {
     QKSCOPE_ASSERT(values.view.shape() == whole.shape());
     std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
   }
-  void score_rows(const RowScores& out) override {
-    qkscope::score_rows(attention_input_with_cache(), out.rows, out.scores, out.pattern);
+  void compute_row_scores(const AttentionScores& out) override {
+    qkscope::compute_row_scores(make_cached_attention_input(), out.rows, out.scores, out.pattern);
   }
-  void recompute_pattern(const RowScores& edited) override {
-    qkscope::recompute_pattern(attention_input_with_cache(), edited.rows, edited.scores,
-                               edited.pattern);
+  void recompute_attention_pattern(const AttentionScores& edited) override {
+    qkscope::recompute_attention_pattern(make_cached_attention_input(), edited.rows, edited.scores,
+                                         edited.pattern);
   }
-  void attend_edited_rows(const RowScores& edited) override {
-    qkscope::attend_edited_rows(attention_input_with_cache(), edited.rows, edited.scores,
-                                edited.pattern, z_);
+  void recompute_edited_rows(const AttentionScores& edited) override {
+    qkscope::recompute_edited_rows(make_cached_attention_input(), edited.rows, edited.scores,
+                                   edited.pattern, z_);
   }
   void add_moments(ActivationBuffer buffer, const MomentRequest& request,
                    MomentConsumer& sink) override;
-  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+  void set_keep_softmax_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention_statistics(const AttentionRequest& request, AttentionConsumer& sink) override;
   void finish_pass() override;
   std::string describe_hardware() const override {
     return fmt::format("{}, {} {}", cpu_target(), thread_count(),
                        thread_count() == 1 ? "thread" : "threads");
   }
-  void wait() override {}
-  std::string attention_kernel() const override {
+  void wait_until_idle() override {}
+  std::string attention_kernel_name() const override {
     const auto tile = gemm::tile_shape();
     return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
   }
@@ -129,22 +129,22 @@ class CpuBackend : public Backend {
     return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
   }
   void allocate_activations();
-  void allocate_heads(const LayerConfig& layer);
+  void allocate_head_buffers(const LayerConfig& layer);
   const LayerConfig& layer_config() const { return config().layer(layer_); }
-  AttentionInput attention_input() const;
+  AttentionInput make_attention_input() const;
   void append_to_cache();
-  void project_from_latents(bool values);
+  void project_qkv_from_latents(bool values);
   // Attention input whose k and v include the cached positions.
-  AttentionInput attention_input_with_cache();
+  AttentionInput make_cached_attention_input();
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
-    qkscope::normalize(config().norm, x, norm, config().norm_eps, y);
+    qkscope::apply_norm(config().norm, x, norm, config().norm_eps, y);
   }
-  void add_update_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
-                       ResidualAddition addition);
+  void normalize_or_add_update(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
+                               ResidualAddMode addition);
   void project_mlp(ConstTensorView x, TensorView gate, TensorView up) const;
-  void activate_mlp(TensorView gate, ConstTensorView up) const;
+  void apply_mlp_activation(TensorView gate, ConstTensorView up) const;
   bool has_experts() const { return !weights_->experts.empty(); }
-  // Adds the output of the shared expert for rows [begin, begin + count) to the update.
+  // Adds the output of the shared expert for rows [begin, begin + count) to the residual update.
   void add_shared_expert(std::int64_t begin, std::int64_t count);
   TensorView mlp_chunk_view(Tensor& values) const;
   TensorView buffer_view(ActivationBuffer buffer);
@@ -178,14 +178,14 @@ class CpuBackend : public Backend {
   Tensor logits_;                // (rows, vocab_size)
   std::int64_t chunk_rows_ = 0;  // rows of the current MLP chunk
   bool keeps_row_sums_ = false;
-  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
+  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads), if requested
   std::vector<RotaryTable> tables_;             // one per RoPE of the model, for the active rows
-  std::vector<LayerKeyValueStore>* stored_ = nullptr;  // (n_layers) KV cache, or null
+  std::vector<LayerKeyValueCache>* stored_ = nullptr;  // (n_layers) KV cache, or null
   std::vector<MixerState>* recurrent_ = nullptr;       // (n_layers) of the cache, or null
-  std::vector<MixerState> recurrent_after_;            // (n_layers) of the sequences of this pass
+  std::vector<MixerState> recurrent_after_;            // (n_layers) states after this pass
   bool cache_appended_ = false;                        // this layer has been appended to stored_
-  std::optional<LayerKeyValueStore::KeysAndValues> cached_rows_;      // unpacked, for scores
-  std::map<std::int64_t, LayerKeyValueStore::KeysAndValues> shared_;  // by layer, for later ones
+  std::optional<LayerKeyValueCache::KeysAndValues> cached_rows_;      // unpacked, for scores
+  std::map<std::int64_t, LayerKeyValueCache::KeysAndValues> shared_;  // by layer, for later ones
 };
 
 }  // namespace qkscope

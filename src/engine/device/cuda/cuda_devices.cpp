@@ -23,7 +23,7 @@ void synchronize(Device device) {
 
 }  // namespace
 
-std::string gpu_unusable_reason(int device) {
+std::string gpu_incompatibility_reason(int device) {
   if (const auto status = cudaSetDevice(device); status != cudaSuccess) {
     cudaGetLastError();  // clears the error: "no device" is a valid answer
     return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));
@@ -50,8 +50,7 @@ int multiprocessor_count(int device) {
 }
 
 std::int64_t free_memory_bytes(int device) {
-  std::size_t free = 0;
-  std::size_t total = 0;
+  std::size_t free = 0, total = 0;
   check(cudaSetDevice(device), "use the GPU");
   check(cudaMemGetInfo(&free, &total), "ask for free memory");
   return static_cast<std::int64_t>(free);

@@ -10,14 +10,14 @@
 namespace qkscope {
 class Backend;
 struct BackendOptions;
-class DeviceBudget;
+class GpuMemoryBudget;
 struct LoadedCheckpoint;
 }  // namespace qkscope
 
 namespace qkscope::cuda {
 
 // Returns why this build cannot use the GPU (no code for its compute capability), or "".
-std::string gpu_unusable_reason(int device);
+std::string gpu_incompatibility_reason(int device);
 
 std::int64_t free_memory_bytes(int device);  // bytes not allocated by any process
 
@@ -26,7 +26,7 @@ std::int64_t free_memory_bytes(int device);  // bytes not allocated by any proce
 void copy_values(TensorView to, ConstTensorView from);
 
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,
-                                      const DeviceBudget& budget);
+                                      const GpuMemoryBudget& budget);
 
 bool is_hopper(int device);
 int compute_capability(int device);  // 90: compute capability 9.0

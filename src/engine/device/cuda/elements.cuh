@@ -98,7 +98,7 @@ void dispatch_16bit_type(DType dtype, Run run) {
     run(__half{});
 }
 
-// Calls run(std::integral_constant) with the first of ascending widths >= `needed`, else the last.
+// Calls run(std::integral_constant) with the first width >= `needed`, else the last; widths ascend.
 template <int kWidth, int... kWider, typename Run>
 void dispatch_width(std::int64_t needed, Run run) {
   if constexpr (sizeof...(kWider) > 0)
@@ -106,7 +106,7 @@ void dispatch_width(std::int64_t needed, Run run) {
   run(std::integral_constant<int, kWidth>{});
 }
 
-// Calls run.operator()<V>() with the values of T per memory access: kPack<T> if `aligned`, else 1.
+// Calls run.operator()<V>() for accesses to V values of T: V is kPack<T> if `aligned`, else 1.
 template <typename T, typename Run>
 void dispatch_pack_size(bool aligned, Run run) {
   if (aligned)
@@ -115,7 +115,7 @@ void dispatch_pack_size(bool aligned, Run run) {
     run.template operator()<1>();
 }
 
-// Calls launch(T{}, blocks) if `blocks` > 0. `operation` names the kernel in error messages.
+// Calls launch(T{}, blocks) if `blocks` > 0; T is the type of `dtype`. Errors name `operation`.
 template <typename Launch>
 void launch_for_dtype(DType dtype, std::int64_t blocks, const char* operation, Launch launch) {
   if (blocks == 0) return;

@@ -1,5 +1,5 @@
-// Stubs of hopper_kernel.cpp and gated_kernel.cu for builds without the headers of FlashInfer and
-// CUTLASS or without code for Hopper GPUs.
+// Stubs for hopper_kernel.cpp and gated_kernel.cu in builds without the FlashInfer and CUTLASS
+// headers or without code for Hopper GPUs.
 #include "engine/device/cuda/hopper_kernels.h"
 
 namespace qkscope::cuda {
@@ -8,15 +8,15 @@ int hopper_tile_rows(const HopperHeadShape&, std::int64_t) {
   return 0;
 }
 
-cudaError_t hopper_attention(const HopperAttentionArguments&, cudaStream_t) {
+cudaError_t launch_hopper_attention(const HopperAttentionArguments&, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 
-bool is_gated_kernel_built() {
+bool is_gated_gemm_built() {
   return false;
 }
 
-cudaError_t launch_gated_kernel(const GatedProductArguments&, cudaStream_t) {
+cudaError_t launch_gated_gemm(const GatedGemmArguments&, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 

@@ -48,7 +48,7 @@ struct HopperHeadShape {
 // for the head shape. Results are bit-identical for every tile size.
 int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest);
 
-cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
+cudaError_t launch_hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream);
 
 struct HopperKernelInstance {
   HopperHeadShape head;
@@ -64,7 +64,7 @@ HopperKernelInstance hopper_kernel_instance();
 // Gate/up product with SwiGLU in the epilogue of a CUTLASS GEMM: the (rows, 2 d_mlp) intermediate
 // is never written to memory. With groups (experts), each group of rows has its own weights, and
 // one launch multiplies all groups; a group may be empty.
-struct GatedProductArguments {
+struct GatedGemmArguments {
   const void* x = nullptr;       // (rows, in)
   const void* weight = nullptr;  // (2 n, in) interleaved by interleave_gate_up()
   void* y = nullptr;             // (rows, n) silu(gate) * up, or (rows, 2 n) gate and up
@@ -77,7 +77,7 @@ struct GatedProductArguments {
   int multiprocessors = 0;  // number on the device
 
   int groups = 0;                       // at most kMostGroups; 0: all rows have the same weights
-  const std::int32_t* begin = nullptr;  // (groups) first rows, then `rows`; on the device
+  const std::int32_t* begin = nullptr;  // (groups + 1) first row of each group, then `rows`
   const void* bias = nullptr;           // (2 n) of the first group, not interleaved; or null
   std::int64_t group_stride = 0;  // elements from weight and bias of a group to those of the next
   void* workspace = nullptr;      // kGroupWorkspace bytes on the device
@@ -85,7 +85,7 @@ struct GatedProductArguments {
 constexpr int kMostGroups = 1024;
 constexpr std::int64_t kGroupWorkspace = std::int64_t{1} << 20;
 
-bool is_gated_kernel_built();
-cudaError_t launch_gated_kernel(const GatedProductArguments& arguments, cudaStream_t stream);
+bool is_gated_gemm_built();
+cudaError_t launch_gated_gemm(const GatedGemmArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -12,61 +12,61 @@
 namespace qkscope {
 namespace {
 
-const CudaHostFunctions* host = nullptr;
+const CudaModuleImports* imports = nullptr;
 
 }  // namespace
 
 bool log::is_enabled(LogLevel level) {
-  return host->log_wanted(level);
+  return imports->log_wanted(level);
 }
 
 void log::write(LogLevel level, const std::string& message) {
-  host->log_write(level, message);
+  imports->log_write(level, message);
 }
 
 void parallel_for_ranges(std::int64_t count, std::int64_t grain,
                          const std::function<void(std::int64_t, std::int64_t)>& body) {
-  host->parallel_for_ranges(count, grain, body);
+  imports->parallel_for_ranges(count, grain, body);
 }
 
-void DeviceBudget::check_rows_fit(std::int64_t rows) const {
-  (this->*host->check_rows_fit)(rows);
+void GpuMemoryBudget::check_rows_fit(std::int64_t rows) const {
+  (this->*imports->check_rows_fit)(rows);
 }
 
-std::int64_t DeviceBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
-  return (this->*host->reserve_cache)(sequences, positions);
+std::int64_t GpuMemoryBudget::reserve_cache(std::int64_t sequences, std::int64_t positions) {
+  return (this->*imports->reserve_cache)(sequences, positions);
 }
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
-  return host->rope_frequencies(rope, length);
+  return imports->rope_frequencies(rope, length);
 }
 
-void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
-                TensorView pattern) {
-  host->score_rows(input, rows, scores, pattern);
+void compute_row_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        TensorView scores, TensorView pattern) {
+  imports->compute_row_scores(input, rows, scores, pattern);
 }
 
-void recompute_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
-                       ConstTensorView scores, TensorView pattern) {
-  host->recompute_pattern(input, rows, scores, pattern);
+void recompute_attention_pattern(const AttentionInput& input, std::span<const std::int64_t> rows,
+                                 ConstTensorView scores, TensorView pattern) {
+  imports->recompute_attention_pattern(input, rows, scores, pattern);
 }
 
-void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
-                        ConstTensorView scores, ConstTensorView pattern, TensorView z) {
-  host->attend_edited_rows(input, rows, scores, pattern, z);
+void recompute_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                           ConstTensorView scores, ConstTensorView pattern, TensorView z) {
+  imports->recompute_edited_rows(input, rows, scores, pattern, z);
 }
 
 LayerAttentionSums compute_attention_statistics(const AttentionStatisticsInput& attended,
                                                 const AttentionRequest& request) {
-  return host->compute_attention_statistics(attended, request);
+  return imports->compute_attention_statistics(attended, request);
 }
 
 RowsByExpert group_rows_by_expert(ConstTensorView indices, std::int64_t experts) {
-  return host->group_rows_by_expert(indices, experts);
+  return imports->group_rows_by_expert(indices, experts);
 }
 
-void rows_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
-  host->rows_to_float32(matrix, part, out);
+void weights_to_float32(const WeightMatrix& matrix, const WeightSubmatrix& part, float* out) {
+  imports->weights_to_float32(matrix, part, out);
 }
 
 }  // namespace qkscope
@@ -79,15 +79,15 @@ extern "C" {
 const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
 
 [[gnu::visibility("default")]] const CudaModule* qkscope_cuda_module(
-    const CudaHostFunctions* table) {
+    const CudaModuleImports* table) {
   static constexpr CudaModule kModule{
       .cuda_version = CUDART_VERSION,
-      .gpu_unusable_reason = cuda::gpu_unusable_reason,
+      .gpu_incompatibility_reason = cuda::gpu_incompatibility_reason,
       .free_memory_bytes = cuda::free_memory_bytes,
       .copy_values = cuda::copy_values,
       .make_backend = cuda::make_backend,
   };
-  host = table;
+  imports = table;
   return &kModule;
 }
 }

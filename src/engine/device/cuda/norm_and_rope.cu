@@ -96,22 +96,22 @@ void launch_norm(const NormArguments& a, unsigned blocks, cudaStream_t stream) {
 constexpr int kWarps = 8;
 
 __device__ void rotate_pair(float& a, float& b, float c, float s) {
-  // Explicit intrinsics: the compiler must not choose which product is fused and which is rounded.
+  // Explicit intrinsics, so that the compiler cannot choose which product is fused into an FMA.
   const float turned = __fmaf_rn(a, c, -__fmul_rn(b, s));
   b = __fmaf_rn(b, c, __fmul_rn(a, s));
   a = turned;
 }
 
-// P rotary (RoPE) pairs of one head: values A start at channel `first`, values B at `second`. With
-// rotated halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
+// Channels of P rotary (RoPE) pairs of one head, in two runs of P channels: A starts at `first`, B
+// at `second`. With rotated halves, pair i is (A[i], B[i]). Otherwise B follows A and the pairs are
+// interleaved: channels 2i and 2i + 1 of the 2P channels.
 template <typename T, int P>
 struct RotaryPairGroup {
   int pair = 0;  // index of the first pair
   bool halves = false;
-  int first = 0;
-  int second = 0;
+  int first = 0, second = 0;
 
-  // Channels [begin, begin + 2 half) are rotated; groups after these hold the other channels.
+  // `half`: number of rotated pairs; channels [begin, begin + 2 * half) of a head are rotated.
   __device__ RotaryPairGroup(int number, int half, int begin, bool interleaved)
       : pair(number * P), halves(pair < half && !interleaved) {
     const int unrotated = 2 * (pair - half);
@@ -133,8 +133,7 @@ struct RotaryPairGroup {
   }
 
   __device__ void store(T* head, const float* x) const {
-    Pack<T, P> a;
-    Pack<T, P> b;
+    Pack<T, P> a, b;
 #pragma unroll
     for (int i = 0; i < P; ++i) {
       a.values[i] = from_float<T>(x[i]);
@@ -145,7 +144,7 @@ struct RotaryPairGroup {
   }
 
   // Reorders adjacent pairs (A, B, A, B) to the order of rotated halves (A, A, B, B).
-  __device__ static void sort_pairs(float* x) {
+  __device__ static void deinterleave_pairs(float* x) {
     float sorted[2 * P];
 #pragma unroll
     for (int i = 0; i < 2 * P; ++i) sorted[i % 2 * P + i / 2] = x[i];
@@ -174,9 +173,9 @@ struct RotaryPairGroup {
   }
 };
 
-// Norm and RoPE of q and k: one block per row, one warp per head of up to 2 kMostPairs channels.
+// Norm and RoPE of q and k: one block per row, one warp per head of up to 2 * kMostPairs channels.
 template <typename T, int P, int kMostPairs>
-__global__ void heads_kernel(NormalizeAndRotateArguments a) {
+__global__ void norm_and_rope_kernel(NormalizeAndRotateArguments a) {
   constexpr int kGroups = kMostPairs / 32 / P;  // groups per lane
   const std::int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -216,7 +215,7 @@ __global__ void heads_kernel(NormalizeAndRotateArguments a) {
 #pragma unroll
         for (int i = 0; i < 2 * P; ++i) x[j][i] *= query_scale;
       const bool sorts = a.sorts_pairs && a.rotate && group.pair < half;
-      if (sorts) group.sort_pairs(x[j]);
+      if (sorts) group.deinterleave_pairs(x[j]);
       RotaryPairGroup<T, P>(lane + 32 * j, half, begin, a.interleaved && !sorts).store(head, x[j]);
     }
   }
@@ -237,7 +236,7 @@ __global__ void rotary_table_kernel(RotaryTableArguments a) {
 
 // One warp per row and head.
 template <typename T>
-__global__ void sinks_kernel(SinkArguments a) {
+__global__ void apply_sinks_kernel(AttentionSinkArguments a) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (at >= a.rows * a.n_heads) return;
   const float factor = 1.0f / (1.0f + expf(a.sinks[at % a.n_heads] - a.lse[at] * kLn2));
@@ -248,7 +247,7 @@ __global__ void sinks_kernel(SinkArguments a) {
 
 // One block per row.
 template <typename T>
-__global__ void latent_keys_kernel(LatentKeysArguments a) {
+__global__ void join_latent_keys_kernel(LatentKeysArguments a) {
   const std::int64_t row = blockIdx.x;
   const auto width = a.own_width + a.shared_width;
   const T* own = static_cast<const T*>(a.own) + row * a.heads * a.own_width;
@@ -283,22 +282,23 @@ void normalize_and_rotate(const NormalizeAndRotateArguments& a, cudaStream_t str
       a.dtype, a.rows, "normalise and rotate q and k", [&](auto type, unsigned blocks) {
         using T = decltype(type);
         dispatch_width<128, 256>(a.d_head / 2, [&](auto pairs) {
-          const auto kernel = in_twos ? heads_kernel<T, 2, pairs> : heads_kernel<T, 1, pairs>;
+          const auto kernel =
+              in_twos ? norm_and_rope_kernel<T, 2, pairs> : norm_and_rope_kernel<T, 1, pairs>;
           kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
         });
       });
 }
 
-void apply_sinks(const SinkArguments& a, cudaStream_t stream) {
+void apply_sinks(const AttentionSinkArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, (a.rows * a.n_heads + kWarps - 1) / kWarps,
                    "let sinks join the softmax", [&](auto type, unsigned blocks) {
-                     sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
+                     apply_sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
                    });
 }
 
-void join_latent_keys(const LatentKeysArguments& a, cudaStream_t stream) {
+void concatenate_latent_keys(const LatentKeysArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.rows, "join the parts of keys", [&](auto type, unsigned blocks) {
-    latent_keys_kernel<decltype(type)><<<blocks, 256, 0, stream>>>(a);
+    join_latent_keys_kernel<decltype(type)><<<blocks, 256, 0, stream>>>(a);
   });
 }
 

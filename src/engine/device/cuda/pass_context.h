@@ -20,7 +20,7 @@
 
 namespace qkscope::cuda {
 
-// Device arrays with one entry per active row; the entries are row indices of k.
+// Device arrays (active rows). An entry is the row index of a key in the batch or in the KV cache.
 struct VisibleKeys {
   const std::int32_t* first = nullptr;  // first visible key
   const std::int32_t* last = nullptr;   // last visible key
@@ -37,11 +37,11 @@ class ActiveRows {
     kept_.clear();
     key_rows_.clear();
     ids_.upload(batch.ids, "row numbers", stream_);
-    locate_rows();
+    update_positions();
   }
   // Declares that keys are in a KV cache instead of the batch; the keys of sequence s start at
   // cache row first_rows[s].
-  void set_key_rows(std::vector<std::int64_t> first_rows) {
+  void set_first_key_rows(std::vector<std::int64_t> first_rows) {
     key_rows_ = std::move(first_rows);
     for (auto& [mask, range] : ranges_) range.count = 0;
   }
@@ -50,7 +50,7 @@ class ActiveRows {
     kept_.assign(rows.begin(), rows.end());
     const std::vector<std::int32_t> kept_rows(rows.begin(), rows.end());
     device_kept_.upload(kept_rows, "row numbers", stream_);
-    locate_rows();
+    update_positions();
   }
 
   std::int64_t count() const { return has_dropped_rows() ? std::ssize(kept_) : batch_->rows(); }
@@ -67,7 +67,7 @@ class ActiveRows {
   const float* query_scale() const {  // (count) or null
     return model_.query_scaling ? query_scale_.as<float>() : nullptr;
   }
-  RotaryView rotary(int rope) const {
+  RotaryTableView rotary_table(int rope) const {
     if (rope < 0) return {};
     const auto& table = tables_[as_index(rope)];
     const auto& config = model_.ropes[as_index(rope)];
@@ -86,7 +86,8 @@ class ActiveRows {
     const auto* numbers = range.numbers.as<std::int32_t>();
     return {numbers + rows, numbers + 2 * rows, numbers + 3 * rows};
   }
-  // Returns four lists for rows of the batch: row numbers, first keys, last keys, sequence starts.
+  // Returns four lists for rows of the batch: indices among the active rows, first visible keys,
+  // last visible keys, and first keys of the sequences.
   std::vector<std::int32_t> key_ranges(std::span<const std::int64_t> rows, std::int64_t window,
                                        std::int64_t chunk) const {
     const auto count = rows.size();
@@ -94,7 +95,7 @@ class ActiveRows {
     for (std::size_t i = 0; i < count; ++i) {
       const auto number = kept_row_index(rows[i]);
       const auto at = as_index(number);
-      const auto begin = first_key(sequences_[at]);
+      const auto begin = first_key_row(sequences_[at]);
       numbers[i] = number;
       numbers[count + i] =
           static_cast<std::int32_t>(begin + first_visible_key(positions_[at], window, chunk));
@@ -114,16 +115,16 @@ class ActiveRows {
     std::int64_t count = 0;
   };
 
-  std::int64_t batch_row(std::int64_t number) const {
-    return has_dropped_rows() ? kept_[as_index(number)] : number;
+  std::int64_t batch_row(std::int64_t active_row) const {
+    return has_dropped_rows() ? kept_[as_index(active_row)] : active_row;
   }
 
-  std::int64_t first_key(std::int32_t sequence) const {
+  std::int64_t first_key_row(std::int32_t sequence) const {
     const auto number = as_index(sequence);
     return key_rows_.empty() ? batch_->sequences[number].begin : key_rows_[number];
   }
 
-  void locate_rows() {
+  void update_positions() {
     const auto rows = as_index(count());
     positions_.resize(rows);
     sequences_.resize(rows);
@@ -149,8 +150,7 @@ class ActiveRows {
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       const auto& rope = model_.ropes[i];
       const auto half = rope.dim / 2;
-      std::vector<float> frequencies;
-      std::vector<float> factors;
+      std::vector<float> frequencies, factors;
       for (const auto& sequence : batch_->sequences) {
         auto of_sequence = rope_frequencies(rope, sequence.end());
         if (rope.reversed)
@@ -214,32 +214,31 @@ struct PassContext {
   Activations& activations;
   ActivationCopier& copies;
 
-  // Multiplies the active rows of x by a weight matrix.
-  void multiply(const void* x, const DeviceLinear& linear, void* y,
-                std::int64_t y_stride = 0) const {
+  void apply_linear(const void* x, const DeviceLinear& linear, void* y,
+                    std::int64_t y_stride = 0) const {
     products.multiply(
         {.x = x, .linear = linear, .y = y, .rows = rows.count(), .y_stride = y_stride});
   }
-  // Normalises the active rows, or a.rows rows if that is set.
-  void normalize(NormArguments a, double eps) const {
+  // Normalises a.rows rows or, if that is 0, all active rows.
+  void normalize_rows(NormArguments a, double eps) const {
     if (a.rows == 0) a.rows = rows.count();
     a.eps = static_cast<float>(eps);
     a.dtype = dtype;
-    normalize_rows(a, stream);
+    cuda::normalize_rows(a, stream);
   }
-  void embed(EmbedArguments a) const {
+  void embed(EmbeddingArguments a) const {
     a.dtype = dtype;
     cuda::embed(a, stream);
   }
-  void apply_gate(GateArguments a) const {
+  void apply_gate(MlpGateArguments a) const {
     a.dtype = dtype;
     cuda::apply_gate(a, stream);
   }
-  void copy(CopyRowsArguments a) const {
+  void copy_rows(CopyRowsArguments a) const {
     a.dtype = dtype;
-    copy_rows(a, stream);
+    cuda::copy_rows(a, stream);
   }
-  void* reserve(DeviceMemory& memory, std::int64_t elements, const char* what) const {
+  void* reserve_elements(DeviceMemory& memory, std::int64_t elements, const char* what) const {
     return memory.reserve(elements * element_bytes(dtype), what);
   }
 };

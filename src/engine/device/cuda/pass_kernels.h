@@ -34,7 +34,7 @@ struct NormArguments {
 void normalize_rows(const NormArguments& arguments, cudaStream_t stream);
 
 // RoPE cosines and sines of every active row, in the activation type.
-struct RotaryView {
+struct RotaryTableView {
   const void* cos = nullptr;  // (rows, dim / 2)
   const void* sin = nullptr;  // (rows, dim / 2)
   std::int64_t dim = 0;       // rotated part of the head
@@ -53,8 +53,8 @@ struct NormalizeAndRotateArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  // Must be set even if `rotate` is false: rotary.dim determines the summation order of the norm.
-  RotaryView rotary;
+  // `rotary` must be set even without rotation: rotary.dim sets the summation order of the norm.
+  RotaryTableView rotary;
   bool rotate = false;
   bool norm_last = false;              // the norm follows the rotation
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
@@ -86,34 +86,34 @@ void fill_rotary_table(const RotaryTableArguments& arguments, cudaStream_t strea
 //    exp(s) / (exp(lse) + exp(sink)) = exp(s - lse) sigmoid(lse - sink),
 // so any kernel that returns the log-sum-exp computes z without the sink, and one factor per row
 // and head corrects z.
-struct SinkArguments {
+struct AttentionSinkArguments {
   void* z = nullptr;             // (rows, n_heads, d_head)
-  const float* lse = nullptr;    // (rows, n_heads) to base 2, see SoftmaxRowSums
+  const float* lse = nullptr;    // (rows, n_heads) to base 2, see SoftmaxRowStats
   const float* sinks = nullptr;  // (n_heads)
   std::int64_t rows = 0;
   std::int64_t n_heads = 0;
   std::int64_t d_head = 0;
   DType dtype = DType::bf16;
 };
-void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
+void apply_sinks(const AttentionSinkArguments& arguments, cudaStream_t stream);
 
-// Keys of latent attention: k (rows, heads, own + shared) = [part of the head | part of all heads].
+// Keys of latent attention: k (rows, heads, own + shared) = [part per head | shared RoPE part].
 struct LatentKeysArguments {
   const void* own = nullptr;     // (rows, heads, own_width)
   const void* shared = nullptr;  // (rows, shared_width)
-  void* k = nullptr;             // rows k_stride elements apart
-  std::int64_t k_stride = 0;
+  void* k = nullptr;             // (rows, heads, own_width + shared_width)
+  std::int64_t k_stride = 0;     // elements
   std::int64_t rows = 0;
   std::int64_t heads = 0;
   std::int64_t own_width = 0;
   std::int64_t shared_width = 0;
   DType dtype = DType::bf16;
 };
-void join_latent_keys(const LatentKeysArguments& arguments, cudaStream_t stream);
+void concatenate_latent_keys(const LatentKeysArguments& arguments, cudaStream_t stream);
 
 // Token embedding: y (count, n) = table[ids] * scale, or (y + table[ids] * scale) * sum_factor; the
 // scale is first rounded to the element type.
-struct EmbedArguments {
+struct EmbeddingArguments {
   const void* table = nullptr;        // (vocabulary, n)
   const std::int32_t* ids = nullptr;  // (count)
   void* y = nullptr;                  // (count, n)
@@ -123,10 +123,10 @@ struct EmbedArguments {
   float sum_factor = 0.0f;  // 0: y is overwritten
   DType dtype = DType::bf16;
 };
-void embed(const EmbedArguments& arguments, cudaStream_t stream);
+void embed(const EmbeddingArguments& arguments, cudaStream_t stream);
 
 // Gathers the selected rows and heads of an activation as dense float32.
-struct GatherArguments {
+struct GatherFloatsArguments {
   const void* x = nullptr;              // (rows, heads, width)
   std::int64_t row_stride = 0;          // elements
   const std::int32_t* rows = nullptr;   // (row_count) or null: the first row_count rows
@@ -137,20 +137,20 @@ struct GatherArguments {
   std::int64_t width = 0;
   DType dtype = DType::bf16;
 };
-void gather_floats(const GatherArguments& arguments, cudaStream_t stream);
+void gather_floats(const GatherFloatsArguments& arguments, cudaStream_t stream);
 
-// Inverse of gather_floats(): rounds dense float32 x (rows, n) into strided rows y (rows, n).
-void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
-                    std::int64_t row_stride, DType dtype, cudaStream_t stream);
+// Rounds dense float32 x (rows, n) to `dtype` and writes it to y, whose row stride is row_stride.
+void write_float_rows(const float* x, void* y, std::int64_t rows, std::int64_t n,
+                      std::int64_t row_stride, DType dtype, cudaStream_t stream);
 
-// y[y_rows] = x[x_rows / k] for `count` rows of n elements, times factors[x_rows] if there are
-// factors. A null list means rows 0 to count - 1.
+// Copies rows of n elements: y[y_rows[i]] = x[x_rows[i] / k] * factors[x_rows[i]] for i < count. A
+// null list of rows stands for 0 to count - 1. For experts, x_rows lists slots row * k + choice.
 struct CopyRowsArguments {
   const void* x = nullptr;
   std::int64_t x_stride = 0;             // elements
   const std::int32_t* x_rows = nullptr;  // (count) or null
   std::int64_t k = 1;
-  const float* factors = nullptr;  // (rows of x, k) or null
+  const float* factors = nullptr;  // (rows of x, k) or null: 1
   void* y = nullptr;
   std::int64_t y_stride = 0;             // elements
   const std::int32_t* y_rows = nullptr;  // (count) or null
@@ -161,12 +161,12 @@ struct CopyRowsArguments {
 void copy_rows(const CopyRowsArguments& arguments, cudaStream_t stream);
 
 // Converts elements: destination (count) of type `to` = scale * source (count) of type `from`,
-// which is f32, f16, bf16 or f8_e4m3. Source and destination of one type may alias.
+// which is f32, f16, bf16 or f8_e4m3. Source and destination of the same type may alias.
 void convert_elements(const void* source, DType from, void* destination, DType to,
                       std::int64_t count, float scale, cudaStream_t stream);
 
-// Converts and transposes: destination (columns, stride) of type `to`, from column `begin` on, =
-// scale * transpose of source (rows, columns) of type `from`.
+// Writes scale times the transpose of source (rows, columns), converted from type `from` to type
+// `to`, to columns [begin, begin + rows) of destination (columns, stride).
 struct TransposeArguments {
   const void* source = nullptr;
   DType from = DType::f32;
@@ -178,7 +178,7 @@ struct TransposeArguments {
   std::int64_t stride = 0;
   float scale = 1.0f;
 };
-void convert_transposed(const TransposeArguments& arguments, cudaStream_t stream);
+void convert_and_transpose(const TransposeArguments& arguments, cudaStream_t stream);
 
 // Compares two device buffers and waits for the result. Only whole 4-byte words are compared.
 bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream);
@@ -186,9 +186,9 @@ bool are_bytes_equal(const void* a, const void* b, std::int64_t bytes, cudaStrea
 // Returns whether this build contains code for the current GPU, by looking up one kernel.
 bool has_code_for_gpu();
 
-// y (rows, n) = activation(gate) * up. Each row of gate_up (rows, 2 n) holds n values of gate, then
-// n of up; or gate_up (rows, n) is gate and `up` is up. No gate: y = activation(gate_up).
-struct GateArguments {
+// y (rows, n) = activation(gate) * up, or activation(gate_up) if `gated` is false. If `up` is
+// null, each row of gate_up (rows, 2 n) holds gate, then up; else gate_up (rows, n) holds gate.
+struct MlpGateArguments {
   Activation activation = Activation::silu;
   XieluWeights xielu = {};    // parameters of that activation
   ClampedSwiglu swiglu = {};  // parameters of that activation
@@ -200,7 +200,7 @@ struct GateArguments {
   std::int64_t n = 0;
   DType dtype = DType::bf16;
 };
-void apply_gate(const GateArguments& arguments, cudaStream_t stream);
+void apply_gate(const MlpGateArguments& arguments, cudaStream_t stream);
 
 // Gates rows by a learned scalar: y (rows, n) *= sigmoid(x w), with x (rows, in) and w (in).
 struct RowGateArguments {
@@ -220,8 +220,8 @@ void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t st
 // Soft cap of `count` values: x = cap * tanh(x / cap).
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);
 
-// Interleaves n rows of gate and n rows of up: to (2 n, in) = permuted rows of from (2 n, in),
-// 16-bit elements. Each thread of gated_kernel.cu then has both values of eight outputs.
+// Copies 16-bit weight rows, n of gate and n of up, from `from` (2 n, in) to `to` (2 n, in). In the
+// interleaved order of `to`, one thread of gated_kernel.cu computes gate and up of eight outputs.
 void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
                         cudaStream_t stream);
 
@@ -251,7 +251,7 @@ struct GroupSlotsArguments {
 };
 void group_slots_by_expert(const GroupSlotsArguments& arguments, cudaStream_t stream);
 
-// y[row] = factor * sum over ascending i of weights[row, i] x[places[row, i]], rounded once.
+// Adds expert outputs: y[row] = factor * sum of weights[row, i] x[places[row, i]] over ascending i.
 struct CombineExpertsArguments {
   const void* x = nullptr;               // (any, n)
   const float* weights = nullptr;        // (rows, k), or null: 1

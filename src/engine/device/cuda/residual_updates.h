@@ -12,11 +12,12 @@
 
 namespace qkscope::cuda {
 
-struct UpdateTarget {
+// Rows of the residual stream that receive an update, and how the update is added.
+struct ResidualUpdateTarget {
   std::int64_t begin = 0;    // first row of the update among the active rows
   std::int64_t running = 0;  // number of active rows
   DeviceNorm post_norm;      // norm of the update before the addition; (d_model) or none
-  ResidualAddition addition = ResidualAddition::at_once;
+  ResidualAddMode addition = ResidualAddMode::at_once;
 };
 
 class ResidualUpdates {
@@ -28,45 +29,45 @@ class ResidualUpdates {
   // Adds the product to the residual rows from target.begin on; product.y is ignored. If an
   // observer reads the update, the product is computed a second time for the observer, so that the
   // residual stays bit-identical to a run without an observer.
-  void add_product(MatrixProduct product, const UpdateTarget& target) {
+  void add_product(MatrixProduct product, const ResidualUpdateTarget& target) {
     const bool normalized = target.post_norm.weight != nullptr;
-    const bool deferred = target.addition == ResidualAddition::deferred;
+    const bool deferred = target.addition == ResidualAddMode::deferred;
     product.factor = static_cast<float>(pass_.model.residual_scale);
-    if (normalized || target.addition != ResidualAddition::at_once) {
-      activations_.reserve_update(target.running);
+    if (normalized || target.addition != ResidualAddMode::at_once) {
+      activations_.reserve_residual_update(target.running);
       product.y = activations_.residual_update(target.begin);
       pass_.products.multiply(product);
     }
     if (deferred) deferred_ = DeferredUpdate{.product = product, .normalized = normalized};
     if (normalized)
-      finish_update_rows(target.begin, product.rows, target.post_norm, !deferred);
+      normalize_or_add_update(target.begin, product.rows, target.post_norm, !deferred);
     else if (!deferred)
       add_to_residual(product, target.begin);
   }
 
-  // Adds an update that Activations::residual_update() already holds, not yet normalised.
-  void add_computed_update(std::int64_t count, const UpdateTarget& target) {
-    const bool deferred = target.addition == ResidualAddition::deferred;
+  // Normalises Activations::residual_update() and, unless deferred, adds it to the residual stream.
+  void add_buffered_update(std::int64_t count, const ResidualUpdateTarget& target) {
+    const bool deferred = target.addition == ResidualAddMode::deferred;
     if (!deferred || target.post_norm.weight != nullptr)
-      finish_update_rows(target.begin, count, target.post_norm, !deferred);
+      normalize_or_add_update(target.begin, count, target.post_norm, !deferred);
   }
 
-  // Records that an observer edited the deferred update, so that the edited buffer is added.
+  // Records that an observer edited the attention or MLP output before its deferred addition.
   void mark_update_edited() {
     if (deferred_) deferred_->edited = true;
   }
-  // Adds the deferred update; unedited, the result is bit-identical to a run without observer.
+  // Adds the deferred update; if unedited, the residual is bit-identical to one without observers.
   void add_deferred_update(std::int64_t running) {
     if (deferred_ && !deferred_->edited && !deferred_->normalized)
       add_to_residual(deferred_->product, 0);
     else
-      finish_update_rows(0, running, {}, true);
+      normalize_or_add_update(0, running, {}, true);
     deferred_.reset();
   }
 
  private:
   struct DeferredUpdate {
-    MatrixProduct product;  // product of all rows that computed the update
+    MatrixProduct product;  // computes the update of all rows
     bool normalized = false;
     bool edited = false;
   };
@@ -77,18 +78,18 @@ class ResidualUpdates {
     pass_.products.multiply(product);
   }
 
-  // Normalises rows of the residual update in place if there is a norm; adds them if `add`.
-  void finish_update_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
-                          bool add) {
+  // Applies post_norm, if set, to the update rows in place. If `add`, adds them to the residual.
+  void normalize_or_add_update(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm,
+                               bool add) {
     void* update = activations_.residual_update(begin);
-    pass_.normalize({.x = update,
-                     .norm = post_norm,
-                     .kind = pass_.model.norm,
-                     .y = post_norm.weight != nullptr ? update : nullptr,
-                     .residual = add ? activations_.residual(begin) : nullptr,
-                     .rows = count,
-                     .n = pass_.model.d_model},
-                    pass_.model.norm_eps);
+    pass_.normalize_rows({.x = update,
+                          .norm = post_norm,
+                          .kind = pass_.model.norm,
+                          .y = post_norm.weight != nullptr ? update : nullptr,
+                          .residual = add ? activations_.residual(begin) : nullptr,
+                          .rows = count,
+                          .n = pass_.model.d_model},
+                         pass_.model.norm_eps);
   }
 
   const PassContext& pass_;
@@ -96,24 +97,24 @@ class ResidualUpdates {
   std::optional<DeferredUpdate> deferred_;
 };
 
-// Per-layer inputs; PerLayerInputs in qkscope/model.h has the formulas.
+// Per-layer token embeddings (Gemma 4); PerLayerInputs in qkscope/model.h has the formulas.
 class PerLayerEmbeddings {
  public:
   explicit PerLayerEmbeddings(const PassContext& pass) : pass_(pass) {}
 
   // Computes the per-layer inputs of all layers from the embedded tokens in the residual stream.
-  void embed(const DeviceSharedWeights& weights) {
+  void embed_tokens(const DeviceNonLayerWeights& weights) {
     const auto rows = pass_.rows.count();
     const auto width = pass_.model.per_layer.width;
-    void* const inputs = pass_.reserve(inputs_, rows * row_width(), "per-layer inputs");
-    pass_.multiply(pass_.activations.residual(), weights.per_layer_projection, inputs);
+    void* const inputs = pass_.reserve_elements(inputs_, rows * row_width(), "per-layer inputs");
+    pass_.apply_linear(pass_.activations.residual(), weights.per_layer_projection, inputs);
     // With eps scaled by d_model, RMSNorm(x) equals RMSNorm(x / sqrt(d_model)).
-    pass_.normalize({.x = inputs,
-                     .norm = weights.per_layer_norm,
-                     .y = inputs,
-                     .rows = rows * pass_.model.n_layers,
-                     .n = width},
-                    pass_.model.norm_eps * static_cast<double>(pass_.model.d_model));
+    pass_.normalize_rows({.x = inputs,
+                          .norm = weights.per_layer_norm,
+                          .y = inputs,
+                          .rows = rows * pass_.model.n_layers,
+                          .n = width},
+                         pass_.model.norm_eps * static_cast<double>(pass_.model.d_model));
     pass_.embed({.table = weights.per_layer_embedding.weight,
                  .ids = pass_.rows.token_ids(),
                  .y = inputs,
@@ -123,21 +124,21 @@ class PerLayerEmbeddings {
                  .sum_factor = std::sqrt(0.5f)});
   }
 
-  // Adds the contribution of a layer's per-layer input to the residual stream; `number`: the layer.
+  // Adds the contribution of the per-layer input of layer `number` to the residual stream.
   void add_to_residual(const DeviceLayer& layer, std::int64_t number, ResidualUpdates& updates,
-                       ResidualAddition addition) {
+                       ResidualAddMode addition) {
     const auto rows = pass_.rows.count();
     const auto width = pass_.model.per_layer.width;
-    void* const gate = pass_.reserve(gate_, rows * width, "per-layer inputs");
-    void* const input = pass_.reserve(input_, rows * width, "per-layer inputs");
-    pass_.copy({.x = inputs_.as<std::byte>() + number * width * element_bytes(pass_.dtype),
-                .x_stride = row_width(),
-                .x_rows = pass_.rows.kept_rows(),
-                .y = input,
-                .y_stride = width,
-                .count = rows,
-                .n = width});
-    pass_.multiply(pass_.activations.residual(), layer.per_layer_gate, gate);
+    void* const gate = pass_.reserve_elements(gate_, rows * width, "per-layer inputs");
+    void* const input = pass_.reserve_elements(input_, rows * width, "per-layer inputs");
+    pass_.copy_rows({.x = inputs_.as<std::byte>() + number * width * element_bytes(pass_.dtype),
+                     .x_stride = row_width(),
+                     .x_rows = pass_.rows.kept_rows(),
+                     .y = input,
+                     .y_stride = width,
+                     .count = rows,
+                     .n = width});
+    pass_.apply_linear(pass_.activations.residual(), layer.per_layer_gate, gate);
     pass_.apply_gate({.activation = pass_.model.activation,
                       .gate_up = gate,
                       .up = input,

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename T>
-__global__ void embed_kernel(EmbedArguments a) {
+__global__ void embed_kernel(EmbeddingArguments a) {
   const std::int64_t row = blockIdx.x;
   const T* from = static_cast<const T*>(a.table) + static_cast<std::int64_t>(a.ids[row]) * a.n;
   T* to = static_cast<T*>(a.y) + row * a.n;
@@ -22,7 +22,7 @@ __global__ void embed_kernel(EmbedArguments a) {
 }
 
 template <typename T>
-__global__ void gather_kernel(GatherArguments a) {
+__global__ void gather_floats_kernel(GatherFloatsArguments a) {
   const std::int64_t number = blockIdx.x;
   const std::int64_t row = a.rows == nullptr ? number : a.rows[number];
   const T* from = static_cast<const T*>(a.x) + row * a.row_stride;
@@ -36,10 +36,10 @@ __global__ void gather_kernel(GatherArguments a) {
 }
 
 template <typename T>
-__global__ void scatter_kernel(const float* x, T* y, std::int64_t n, std::int64_t row_stride) {
+__global__ void write_float_rows_kernel(const float* x, T* y, std::int64_t n, std::int64_t stride) {
   const std::int64_t row = blockIdx.x;
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
-    y[row * row_stride + i] = from_float<T>(x[row * n + i]);
+    y[row * stride + i] = from_float<T>(x[row * n + i]);
 }
 
 template <typename T, int V>
@@ -58,8 +58,8 @@ __global__ void copy_rows_kernel(CopyRowsArguments a) {
 }
 
 template <typename From, typename T>
-__global__ void convert_kernel(const From* source, T* destination, std::int64_t count,
-                               float scale) {
+__global__ void convert_elements_kernel(const From* source, T* destination, std::int64_t count,
+                                        float scale) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step)
@@ -96,23 +96,23 @@ void dispatch_conversion(DType from, DType to, Run run) {
 
 }  // namespace
 
-void embed(const EmbedArguments& a, cudaStream_t stream) {
+void embed(const EmbeddingArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.count, "embed tokens", [&](auto type, unsigned blocks) {
     embed_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
 }
 
-void gather_floats(const GatherArguments& a, cudaStream_t stream) {
+void gather_floats(const GatherFloatsArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.row_count, "gather rows", [&](auto type, unsigned blocks) {
-    gather_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+    gather_floats_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
   });
 }
 
-void scatter_floats(const float* x, void* y, std::int64_t rows, std::int64_t n,
-                    std::int64_t row_stride, DType dtype, cudaStream_t stream) {
+void write_float_rows(const float* x, void* y, std::int64_t rows, std::int64_t n,
+                      std::int64_t row_stride, DType dtype, cudaStream_t stream) {
   launch_for_dtype(dtype, rows, "put edited rows back", [&](auto type, unsigned blocks) {
-    scatter_kernel<<<blocks, kThreads, 0, stream>>>(x, static_cast<decltype(type)*>(y), n,
-                                                    row_stride);
+    write_float_rows_kernel<<<blocks, kThreads, 0, stream>>>(x, static_cast<decltype(type)*>(y), n,
+                                                             row_stride);
   });
 }
 
@@ -133,13 +133,13 @@ void convert_elements(const void* source, DType from, void* destination, DType t
   const auto blocks =
       static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
   dispatch_conversion(from, to, [&]<typename From, typename T>(From, T) {
-    convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
+    convert_elements_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
         static_cast<const From*>(source), static_cast<T*>(destination), count, scale);
   });
   check_launch("convert weights");
 }
 
-void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
+void convert_and_transpose(const TransposeArguments& a, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((a.rows * a.columns + kThreads - 1) / kThreads);
   if (blocks == 0) return;
   dispatch_conversion(a.from, a.to, [&]<typename From, typename T>(From, T) {

@@ -21,7 +21,7 @@ __device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
 
 // Matrix multiply-accumulate: c += a b.
 template <typename T>
-__device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4],
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4],
                                              std::uint32_t b0, std::uint32_t b1) {
 #define QKSCOPE_MMA(type)                                                   \
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type       \
@@ -37,15 +37,14 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t 
 
 // ldmatrix: loads four 8 x 8 matrices. Lanes 8i to 8i+7 pass the row addresses of matrix i; r[i]
 // receives elements (lane / 4, 2 (lane % 4)..) of matrix i or of its transpose.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
+__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
 }
 
-__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4],
-                                                         std::uint32_t address) {
+__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
@@ -86,7 +85,7 @@ __device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 
-// Approximate 2^x by the hardware unit; 0 at -infinity and exactly 1 at 0.
+// Hardware approximation of 2^x; 0 at -infinity and exactly 1 at 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -105,8 +104,8 @@ __device__ __forceinline__ float sqrt_fast(float x) {
 template <int kWidth>
 constexpr int kPitch = kWidth * 2 + 16;  // bytes
 
-// Rows of one head in global memory. 16-bit elements are moved as raw bits. With kVectors every row
-// starts at a multiple of 16 bytes and is a multiple of 16 bytes long.
+// Rows of one head in global memory. 16-bit elements are moved as raw bits. With kVectors,
+// every row is 16-byte aligned and a multiple of 16 bytes long.
 template <typename Bits, bool kVectors>
 struct HeadRows {
   Bits* data;           // row 0
@@ -115,7 +114,7 @@ struct HeadRows {
 };
 
 // Loads up to 8 elements from `source` and fills the rest with zeros.
-__device__ inline uint4 gather_elements(const std::uint16_t* source, int count) {
+__device__ inline uint4 load_zero_padded(const std::uint16_t* source, int count) {
   std::uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -149,7 +148,7 @@ __device__ __forceinline__ void load_tile_rows(
       copy_async(address + row * kPitch<kWidth>, from, valid);
     else
       *reinterpret_cast<uint4*>(tile + row * kPitch<kWidth>) =
-          gather_elements(from, valid ? source.d_head - column : 0);
+          load_zero_padded(from, valid ? source.d_head - column : 0);
   }
 }
 

@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-// Rejects values other than `supported` of a config key that transformers ignores.
+// Rejects values other than `supported` for a config key that transformers ignores.
 void require_config_value(const ConfigReader& config, const char* key,
                           const std::string& supported) {
   if (config.string(key, supported) != supported)
@@ -26,14 +26,14 @@ double yarn_score_factor(const RopeConfig& rope) {
   return mscale * mscale;
 }
 
-// Reads sizes, tensor names and RoPE (if any, on the last qk_rope_head_dim dimensions of a head) of
-// latent attention (MLA). Ignores the key head_dim. `q_rank`: default of q_lora_rank.
+// Reads sizes, tensor names and RoPE of latent attention (MLA). RoPE, if any, rotates the last
+// qk_rope_head_dim dimensions of a head; head_dim is ignored. `q_rank`: default of q_lora_rank.
 void read_latent_attention(ModelConfig& model, const ConfigReader& config, LlamaDefaults defaults,
                            std::int64_t q_rank, bool has_rope = true) {
   const auto shared = config.positive_integer("qk_rope_head_dim", 64);
   const auto own = config.positive_integer("qk_nope_head_dim", 128);
   defaults.d_head = shared;
-  read_llama_without_rope(model, config, defaults);
+  read_llama_config_without_rope(model, config, defaults);
   if (model.n_kv_heads != model.n_heads)
     config.fail("num_key_value_heads", "the number of query heads");
   model.d_head = shared;
@@ -55,7 +55,7 @@ void read_latent_attention(ModelConfig& model, const ConfigReader& config, Llama
   read_attention_bias(model, config, false);
 }
 
-// Reads the attention layers of Kimi Linear: layer_types, 1-based lists, or every fourth layer.
+// Reads the attention layers of Kimi Linear from layer_types or 1-based lists; default: 4, 8, ...
 void read_kimi_layers(ModelConfig& model, const ConfigReader& config, const ConfigReader& linear) {
   for (auto& layer : model.layers) layer.rope = -1;
   if (config.has_value("layer_types"))
@@ -164,7 +164,7 @@ void read_first_dense_layers(ModelConfig& model, const ConfigReader& config, std
     model.layers[as_index(i)].experts = false;
 }
 
-void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
+void read_expert_layers(ModelConfig& model, const ConfigReader& config) {
   const auto step = config.positive_integer("decoder_sparse_step", 1);
   const auto dense = config.has_value("mlp_only_layers") ? config.integers("mlp_only_layers")
                                                          : std::vector<std::int64_t>{};
@@ -178,7 +178,7 @@ void read_mixtral(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(
       model, config,
       {.rope_theta = 1e6, .norm_eps = 1e-5, .n_kv_heads = 8, .max_positions = 4096 * 32});
-  read_window_of_all_layers(model, config);
+  read_uniform_window(model, config);
   read_experts(model, config, {.count = 8, .per_token = 2});
   model.experts.normalized = true;
   model.names.experts.front() = block_sparse_expert_names();
@@ -193,7 +193,7 @@ void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
     for (auto& layer : model.layers) layer.window = config.positive_integer("sliding_window", 4096);
   read_experts(model, config, {.count = 128, .per_token = 8, .d_mlp = 768});
   model.experts.normalized = config.flag("norm_topk_prob", false);
-  read_sparse_layers(model, config);
+  read_expert_layers(model, config);
 }
 
 // OLMoE: q/k norms over all heads, experts whose weights are not renormalised.
@@ -225,7 +225,7 @@ void read_glm4_moe(ModelConfig& model, const ConfigReader& config) {
   model.names.unused = {fmt::format("layers.{}.", model.n_layers)};
 }
 
-// ERNIE 4.5 MoE: experts in some layers, chosen by softmax plus bias, and shared experts.
+// ERNIE 4.5 MoE: some layers have shared experts, and experts chosen by softmax score plus bias.
 void read_ernie4_5_moe(ModelConfig& model, const ConfigReader& config) {
   read_ernie4_5(model, config);
   if (!config.contains_key("num_key_value_heads")) model.n_kv_heads = 4;
@@ -291,7 +291,7 @@ void read_deepseek_v3(ModelConfig& model, const ConfigReader& config) {
     model.names.unused.push_back(fmt::format("layers.{}.", model.n_layers + i));
 }
 
-// DeepSeek-V2: softmax scores without selection bias; groups rank by their best expert.
+// DeepSeek-V2: softmax scores without selection bias; expert groups are ranked by their best score.
 void read_deepseek_v2(ModelConfig& model, const ConfigReader& config) {
   read_latent_attention(model, config, {.max_positions = 2048}, 1536);
   model.rope_interleaved = true;
@@ -325,7 +325,7 @@ void read_kimi_linear(ModelConfig& model, const ConfigReader& config) {
     config.fail("hidden_act", "silu, the activation of the convolution");
   const std::string section = "linear_attn_config";
   const auto none = Json::object();
-  const ConfigReader linear(config.has_value(section) ? config.at(section) : none,
+  const ConfigReader linear(config.has_value(section) ? config.raw_value(section) : none,
                             config.where() + ": " + section);
   read_kimi_layers(model, config, linear);
   read_kimi_experts(model, config);
@@ -335,14 +335,14 @@ void read_kimi_linear(ModelConfig& model, const ConfigReader& config) {
   const auto width =
       linear.positive_integer("head_dim", config.positive_integer("linear_head_dim", 128));
   if (std::max(heads, width) > 65536)
-    bad_input("{}: KDA has {} heads of dimension {}, expected at most 65536 of both",
-              config.where(), heads, width);
+    reject("{}: KDA has {} heads of dimension {}, expected at most 65536 of both", config.where(),
+           heads, width);
   auto& mixer = model.mixer;
   mixer.value_heads = mixer.key_heads = heads;
   mixer.d_value = mixer.d_key = width;
   mixer.taps = linear.has_value("short_conv_kernel_size")
-                   ? read_convolution_taps(linear, "short_conv_kernel_size", 4)
-                   : read_convolution_taps(config, "linear_conv_kernel_dim", 4);
+                   ? read_convolution_kernel_size(linear, "short_conv_kernel_size", 4)
+                   : read_convolution_kernel_size(config, "linear_conv_kernel_dim", 4);
   mixer.norm_eps = model.norm_eps;
   mixer.kind = Mixer::kimi_delta;
   set_kimi_tensor_names(model);

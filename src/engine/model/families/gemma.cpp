@@ -52,8 +52,8 @@ void read_gemma_base(ModelConfig& model, const ConfigReader& config, std::int64_
 
 void require_causal_attention(const ConfigReader& config, bool causal) {
   if (!causal)
-    bad_input("{}: use_bidirectional_attention is not supported; only causal models are",
-              config.where());
+    reject("{}: use_bidirectional_attention is not supported; only causal models are",
+           config.where());
 }
 
 // Reads head_dim and num_key_value_heads per layer: from per_layer_config (by layer number, as
@@ -73,7 +73,7 @@ void read_gemma4_heads(ModelConfig& model, const ConfigReader& config) {
   }
   if (!config.has_value("per_layer_config")) return;
   const auto all = config.section("per_layer_config");
-  for (const auto& [number, settings] : config.at("per_layer_config").items()) {
+  for (const auto& [number, settings] : config.raw_value("per_layer_config").items()) {
     const auto layer = std::atoll(number.c_str());
     if (std::to_string(layer) != number || layer < 0 || layer >= model.n_layers)
       all.fail(number, fmt::format("the number of a layer from 0 to {}", model.n_layers - 1));
@@ -98,7 +98,7 @@ RopeConfig read_gemma4_rope(const ModelConfig& model, const ConfigReader& config
   const std::string kind = slides ? "sliding_attention" : "full_attention";
   Json settings = {{"rope_type", "default"}};
   if (config.has_value("rope_parameters"))
-    settings = config.section("rope_parameters").at(kind);
+    settings = config.section("rope_parameters").raw_value(kind);
   else if (!slides)
     settings = {
         {"rope_type", "proportional"}, {"rope_theta", 1e6}, {"partial_rotary_factor", 0.25}};
@@ -158,7 +158,7 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
     log::warn(
         "{}: attn_logit_softcapping is not applied, as transformers does not apply it to gemma3",
         config.where());
-  // Published config.json files have two keys for the period of full-attention layers.
+  // Published config.json files have one of two keys for the period of full-attention layers.
   const bool public_key = config.has_value("sliding_window_pattern");
   read_periodic_windows(
       model, config,
@@ -171,8 +171,8 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
 void read_gemma4(ModelConfig& model, const ConfigReader& config) {
   read_gemma_base(model, config, 262144, 131072, 30);
   if (config.flag("enable_moe_block", false))
-    bad_input("{}: enable_moe_block: experts beside the MLP (Gemma 4 26B-A4B) are not supported",
-              config.where());
+    reject("{}: enable_moe_block: experts beside the MLP (Gemma 4 26B-A4B) are not supported",
+           config.where());
   require_causal_attention(config, config.string("use_bidirectional_attention", "") != "all");
   model.norm_adds_one = false;
   model.attention_scale = 1.0;

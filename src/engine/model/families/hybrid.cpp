@@ -11,7 +11,7 @@ namespace qkscope {
 namespace {
 
 // Reads which layers are gated delta nets from layer_types. Without that key, every `period`-th
-// layer has attention, or the last layer if there is no such layer.
+// layer has attention; a model with fewer than `period` layers has attention in its last layer.
 void read_gated_delta_layers(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
   if (config.has_value("layer_types"))
     return read_layer_mixers(model, config, "linear_attention", Mixer::gated_delta);
@@ -24,7 +24,7 @@ void read_gated_delta_layers(ModelConfig& model, const ConfigReader& config, std
 }
 
 // Reads the sizes of the gated delta nets; `defaults` are the family's default sizes.
-void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfig defaults) {
+void read_gated_delta_sizes(ModelConfig& model, const ConfigReader& config, MixerConfig defaults) {
   constexpr std::int64_t kWidest = 65536;
   auto& delta = model.mixer = defaults;
   delta.kind = Mixer::gated_delta;
@@ -43,7 +43,7 @@ void read_gated_delta(ModelConfig& model, const ConfigReader& config, MixerConfi
   delta.d_key = read("linear_key_head_dim", defaults.d_key);
   delta.d_value =
       read("linear_value_head_dim", defaults.d_value > 0 ? defaults.d_value : 2 * delta.d_key);
-  delta.taps = read_convolution_taps(config, "linear_conv_kernel_dim", defaults.taps);
+  delta.taps = read_convolution_kernel_size(config, "linear_conv_kernel_dim", defaults.taps);
   if (model.activation != Activation::silu)
     config.fail("hidden_act", "silu, the activation of the convolution");
 }
@@ -59,7 +59,7 @@ bool has_null_rope_theta(const ConfigReader& config) {
 constexpr MixerConfig kQwenDelta{.key_heads = 16, .value_heads = 32, .d_key = 128, .d_value = 128};
 
 // Reads the settings that Qwen3-Next and Qwen3.5 share: norms that multiply by 1 + weight, partial
-// RoPE, and an attention output gate whose rows alternate with the rows of q.
+// RoPE, and an attention output gate, whose rows are interleaved by head with those of q.
 void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config, std::int64_t n_kv_heads) {
   read_llama_config(model, config,
                     {.d_head = 256,
@@ -72,7 +72,7 @@ void read_qwen_hybrid(ModelConfig& model, const ConfigReader& config, std::int64
   model.names.attention_gate = model.names.q;
   model.names.unused = {"mtp."};
   read_gated_delta_layers(model, config, config.positive_integer("full_attention_interval", 4));
-  read_gated_delta(model, config, kQwenDelta);
+  read_gated_delta_sizes(model, config, kQwenDelta);
   model.mixer.norm_eps = model.norm_eps;
 }
 
@@ -87,21 +87,21 @@ void read_layer_mixers(ModelConfig& model, const ConfigReader& config, const std
                        Mixer mixer, const char* key) {
   const auto types = config.strings(key);
   if (types.size() < model.layers.size())
-    bad_input("{}: {} has {} entries, expected {}", config.where(), key, types.size(),
-              model.layers.size());
+    reject("{}: {} has {} entries, expected {}", config.where(), key, types.size(),
+           model.layers.size());
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const bool older = mixer == Mixer::mamba2 && (types[i] == "mamba" || types[i] == "attention");
     if (types[i] != name && types[i] != "full_attention" && !older)
-      bad_input("{}: {}[{}] is '{}', expected full_attention or {}", config.where(), key, i,
-                types[i], name);
+      reject("{}: {}[{}] is '{}', expected full_attention or {}", config.where(), key, i, types[i],
+             name);
     if (types[i] == name || types[i] == "mamba") set_mixer(model.layers[i], mixer);
   }
   if (std::ranges::none_of(model.layers, &LayerConfig::has_attention))
     config.fail(key, "at least one layer with full_attention");
 }
 
-std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
-                                   std::int64_t fallback) {
+std::int64_t read_convolution_kernel_size(const ConfigReader& config, const char* key,
+                                          std::int64_t fallback) {
   constexpr std::int64_t kMostTaps = 16;  // ops/mixer.cpp
   const auto taps = config.positive_integer(key, fallback);
   if (taps < 2 || taps > kMostTaps)
@@ -109,7 +109,7 @@ std::int64_t read_convolution_taps(const ConfigReader& config, const char* key,
   return taps;
 }
 
-// Qwen3-Next: three of four layers are gated delta nets; experts, and a gated shared expert.
+// Qwen3-Next: gated delta nets in 3 of every 4 layers; routed experts and a gated shared expert.
 void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config, 2);
   model.names.mixer = {{.qkvz = "linear_attn.in_proj_qkvz", .ba = "linear_attn.in_proj_ba"},
@@ -124,11 +124,11 @@ void read_qwen3_next(ModelConfig& model, const ConfigReader& config) {
     names.shared = "mlp.shared_expert";
     names.shared_gate = "mlp.shared_expert_gate";
   }
-  read_sparse_layers(model, config);
+  read_expert_layers(model, config);
 }
 
-// Qwen3.5: Qwen3-Next with a dense MLP, and with q, k and v of the delta nets in one matrix. Text
-// has one position per token, for which multimodal RoPE equals standard RoPE.
+// Qwen3.5: Qwen3-Next with a dense MLP, and with q, k and v of the delta nets in one matrix. For
+// text, where every token has a single position, multimodal RoPE equals standard RoPE.
 void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
   read_qwen_hybrid(model, config, 4);
   model.names.mixer = {{.qkv = "linear_attn.in_proj_qkv",
@@ -140,7 +140,7 @@ void read_qwen3_5(ModelConfig& model, const ConfigReader& config) {
 // OLMo Hybrid: gated delta nets with pre-norms; attention with post-norms, published without RoPE.
 void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   const LlamaDefaults defaults{.max_positions = 65536};
-  read_llama_without_rope(model, config, defaults);
+  read_llama_config_without_rope(model, config, defaults);
   model.qk_norm = model.qk_norm_whole = true;
   read_attention_bias(model, config, false);
   model.names.input_norm = model.names.mlp_norm = "";
@@ -148,7 +148,7 @@ void read_olmo_hybrid(ModelConfig& model, const ConfigReader& config) {
   model.names.post_mlp_norm = "post_feedforward_layernorm";
   model.names.unused = {"mtp."};
   read_gated_delta_layers(model, config, 4);
-  read_gated_delta(model, config, {.key_heads = model.n_heads, .value_heads = model.n_heads});
+  read_gated_delta_sizes(model, config, {.key_heads = model.n_heads, .value_heads = model.n_heads});
   model.mixer.norm_eps = 1e-5;  // constant in the reference implementation
   model.mixer.rate_scale = config.flag("linear_allow_neg_eigval", true) ? 2.0 : 1.0;
   MixerNames names{.q = "linear_attn.q_proj",
@@ -192,7 +192,8 @@ void read_lfm2(ModelConfig& model, const ConfigReader& config) {
   if (config.flag("block_auto_adjust_ff_dim", true)) {
     const double factor = config.number("block_ffn_dim_multiplier", 1.0, kScaleFactor);
     const auto unit = config.positive_integer("block_multiple_of", 256);
-    const auto adjusted = static_cast<double>(2 * model.d_mlp / 3) * factor;
+    const auto two_thirds = 2 * model.d_mlp / 3;
+    const auto adjusted = to_double(two_thirds) * factor;
     model.d_mlp = (static_cast<std::int64_t>(adjusted) + unit - 1) / unit * unit;
   }
   if (config.has_value("layer_types")) {
@@ -220,7 +221,7 @@ void read_lfm2(ModelConfig& model, const ConfigReader& config) {
   model.mixer = {.kind = Mixer::short_convolution,
                  .value_heads = 1,
                  .d_value = model.d_model,
-                 .taps = read_convolution_taps(config, "conv_L_cache", 3),
+                 .taps = read_convolution_kernel_size(config, "conv_L_cache", 3),
                  .input_bias = bias,
                  .convolution_bias = bias,
                  .output_bias = bias};

@@ -11,7 +11,7 @@ namespace {
 
 // Reads the settings of OLMo 2 and 3 other than RoPE.
 void read_olmo2_without_rope(ModelConfig& model, const ConfigReader& config) {
-  read_llama_without_rope(model, config, {.norm_eps = 1e-5});
+  read_llama_config_without_rope(model, config, {.norm_eps = 1e-5});
   model.qk_norm = true;
   model.qk_norm_whole = true;
   read_attention_bias(model, config, false);
@@ -21,7 +21,7 @@ void read_olmo2_without_rope(ModelConfig& model, const ConfigReader& config) {
   model.names.post_mlp_norm = "post_feedforward_layernorm";
 }
 
-// Reads the sizes of GPT-2, some under keys of its own. Defaults match transformers.
+// Reads the sizes of GPT-2, some from config keys of its own. Defaults match transformers.
 void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
   model.n_layers =
       read_layer_count(config, 12, config.has_value("n_layer") ? "n_layer" : "num_hidden_layers");
@@ -30,8 +30,8 @@ void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
       config.positive_integer("n_head", config.positive_integer("num_attention_heads", 12));
   model.n_kv_heads = model.n_heads;
   if (model.d_model % model.n_heads != 0)
-    bad_input("{}: n_embd {} is not a multiple of {} heads", config.where(), model.d_model,
-              model.n_heads);
+    reject("{}: n_embd {} is not a multiple of {} heads", config.where(), model.d_model,
+           model.n_heads);
   model.d_head = model.d_model / model.n_heads;
   model.d_mlp = config.positive_integer("n_inner", 4 * model.d_model);
   model.vocab_size = config.positive_integer("vocab_size", 50257);
@@ -41,7 +41,7 @@ void read_gpt2_sizes(ModelConfig& model, const ConfigReader& config) {
 }
 
 // Qwen: if use_sliding_window is set, sliding_window applies to layers >= max_window_layers.
-void read_windows_of_upper_layers(ModelConfig& model, const ConfigReader& config) {
+void read_upper_layer_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides = config.flag("use_sliding_window", false);
   const std::int64_t window = slides ? config.positive_integer("sliding_window", 4096) : 0;
   if (config.has_value("layer_types")) return read_layer_types(model, config, window);
@@ -59,7 +59,7 @@ void read_llama(ModelConfig& model, const ConfigReader& config) {
   model.mlp_bias = config.flag("mlp_bias", false);
 }
 
-// The language model of Llama-3.2-Vision. Layers keep the numbers of the checkpoint;
+// The language model of Llama-3.2-Vision. Layers keep their checkpoint numbers;
 // cross-attention layers are skipped because there is no image.
 void read_mllama(ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kImageTokenRows = 8;  // embedding rows after those of the vocabulary
@@ -73,8 +73,8 @@ void read_mllama(ModelConfig& model, const ConfigReader& config) {
                          : published;
   for (const auto layer : cross) {
     if (layer < 0 || layer >= model.n_layers)
-      bad_input("{}: cross_attention_layers names layer {}, the model has layers 0 to {}",
-                config.where(), layer, model.n_layers - 1);
+      reject("{}: cross_attention_layers names layer {}, the model has layers 0 to {}",
+             config.where(), layer, model.n_layers - 1);
     model.layers[as_index(layer)].cross_attention = true;
   }
 }
@@ -93,7 +93,7 @@ void read_phi3(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.norm_eps = 1e-5, .max_positions = 4096});
   model.names.qkv = "self_attn.qkv_proj";
   model.names.gate_up = "mlp.gate_up_proj";
-  read_window_of_all_layers(model, config);
+  read_uniform_window(model, config);
 }
 
 // GLM: interleaved RoPE on half of each head, bias on q, k and v, gate and up in one matrix.
@@ -119,8 +119,8 @@ void read_glm4(ModelConfig& model, const ConfigReader& config) {
 // Apertus: q/k norm as in Qwen3, and an ungated MLP with the learned activation xIELU.
 void read_apertus(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
-    bad_input("{}: 'rope_parameters' is missing; an apertus model needs its RoPE parameters",
-              config.where());
+    reject("{}: 'rope_parameters' is missing; an apertus model needs its RoPE parameters",
+           config.where());
   read_llama_config(
       model, config,
       {.rope_theta = 12e6, .norm_eps = 1e-5, .activation = "xielu", .max_positions = 65536});
@@ -147,7 +147,7 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config) {
   model.names.gate = "";
   model.names.up = "mlp.c_fc";
   model.names.down = "mlp.c_proj";
-  read_window_of_all_layers(model, config);
+  read_uniform_window(model, config);
 }
 
 // Mistral: Llama with a sliding window on every layer; a sliding_window of null switches it off.
@@ -167,11 +167,11 @@ void read_ministral(ModelConfig& model, const ConfigReader& config) {
 // Ministral 3: YaRN, and queries scaled by the logarithm of their position.
 void read_ministral3(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("rope_parameters") && !config.has_value("rope_scaling"))
-    bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
-              config.where());
+    reject("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
+           config.where());
   read_llama_config(model, config,
                     {.norm_eps = 1e-5, .d_head = 128, .n_kv_heads = 8, .max_positions = 262144});
-  read_window_of_all_layers(model, config);
+  read_uniform_window(model, config);
   const auto rope =
       config.section(config.has_value("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (rope.has_value("llama_4_scaling_beta"))
@@ -224,7 +224,7 @@ void read_ernie4_5(ModelConfig& model, const ConfigReader& config) {
   model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("use_bias", false);
 }
 
-// Hunyuan: q/k norm after RoPE. A dynamic RoPE with `alpha` has the base theta alpha^(d / (d - 2)).
+// Hunyuan: q/k norm after RoPE. `alpha` multiplies theta of dynamic RoPE by alpha^(d / (d - 2)).
 void read_hunyuan_v1_dense(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.norm_eps = 1e-5});
   read_attention_bias(model, config, false);
@@ -264,7 +264,7 @@ void read_nanochat(ModelConfig& model, const ConfigReader& config) {
 void read_qwen2(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.max_positions = 32768});
   model.qkv_bias = true;
-  read_windows_of_upper_layers(model, config);
+  read_upper_layer_windows(model, config);
 }
 
 // Qwen3: RMSNorm on every q and k head before RoPE; the upper layers may use a sliding window.
@@ -272,7 +272,7 @@ void read_qwen3(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config, {.d_head = 128, .max_positions = 32768});
   model.qk_norm = true;
   read_attention_bias(model, config, false);
-  read_windows_of_upper_layers(model, config);
+  read_upper_layer_windows(model, config);
 }
 
 // GPT-2: learned positions, LayerNorm with bias, matrices stored as (in, out), an ungated MLP.
@@ -284,7 +284,7 @@ void read_gpt2(ModelConfig& model, const ConfigReader& config) {
     model.layers.push_back(
         {.rope = -1, .score_scale = by_layer ? 1.0 / static_cast<double>(i + 1) : 1.0});
   if (config.flag("add_cross_attention", false))
-    bad_input("{}: add_cross_attention is not supported; only decoders alone are", config.where());
+    reject("{}: add_cross_attention is not supported; only decoders alone are", config.where());
   model.norm = NormKind::layer;
   model.norm_eps = config.number("layer_norm_epsilon", 1e-5, kNormEps);
   model.norm_bias = true;
@@ -345,7 +345,7 @@ void read_gpt_oss(ModelConfig& model, const ConfigReader& config) {
                                .d_head = 64,
                                .n_kv_heads = 8,
                                .max_positions = 131072};
-  read_llama_without_rope(model, config, defaults);
+  read_llama_config_without_rope(model, config, defaults);
   model.ropes = {read_llama_rope(model, config, defaults)};
   if (!config.has_value("rope_scaling") && !config.has_value("rope_parameters")) {
     auto& rope = model.ropes.front();

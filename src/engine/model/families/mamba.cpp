@@ -17,12 +17,12 @@ void set_mamba2_config(ModelConfig& model, const ConfigReader& config, MixerConf
   mixer.kind = Mixer::mamba2;
   mixer.norm_eps = model.norm_eps;
   if (mixer.value_heads % mixer.key_heads != 0)
-    bad_input("{}: Mamba 2 has {} heads in {} groups, expected a multiple of the groups",
-              config.where(), mixer.value_heads, mixer.key_heads);
+    reject("{}: Mamba 2 has {} heads in {} groups, expected a multiple of the groups",
+           config.where(), mixer.value_heads, mixer.key_heads);
   for (const auto size : {mixer.value_heads, mixer.d_key, mixer.d_value})
     if (size > kMostStates)
-      bad_input("{}: Mamba 2 has a size of {}, expected at most {}", config.where(), size,
-                kMostStates);
+      reject("{}: Mamba 2 has a size of {}, expected at most {}", config.where(), size,
+             kMostStates);
   model.mixer = mixer;
   model.names.mixer = {{.input_norm = model.names.input_norm,
                         .mlp_norm = model.names.mlp_norm,
@@ -37,7 +37,7 @@ void set_mamba2_config(ModelConfig& model, const ConfigReader& config, MixerConf
 void read_time_step_limits(MixerConfig& mixer, const ConfigReader& config) {
   const char* const key = "time_step_limit";
   if (!config.has_value(key)) return;
-  const Json& limits = config.at(key);
+  const Json& limits = config.raw_value(key);
   const bool pair = limits.is_array() && limits.size() == 2 && limits[0].is_number();
   const bool infinite = pair && limits[1] == Json{{"__float__", "Infinity"}};
   if (!pair || !(infinite || limits[1].is_number()))
@@ -57,7 +57,7 @@ MixerConfig read_mamba2_config(const ModelConfig& model, const ConfigReader& con
   MixerConfig mixer{.key_heads = config.positive_integer("mamba_n_groups", 1),
                     .value_heads = config.positive_integer("mamba_n_heads", 128),
                     .d_key = config.positive_integer("mamba_d_state", 256),
-                    .taps = read_convolution_taps(config, "mamba_d_conv", 4),
+                    .taps = read_convolution_kernel_size(config, "mamba_d_conv", 4),
                     .gate_before_norm = true,
                     .input_bias = proj_bias,
                     .convolution_bias = config.flag("mamba_conv_bias", true),
@@ -65,7 +65,8 @@ MixerConfig read_mamba2_config(const ModelConfig& model, const ConfigReader& con
   if (width % mixer.value_heads != 0)
     config.fail("mamba_n_heads", fmt::format("a divisor of the {} dimensions of all heads", width));
   mixer.d_value = width / mixer.value_heads;
-  const bool given = config.has_value("mamba_d_head") && !config.at("mamba_d_head").is_string();
+  const bool given =
+      config.has_value("mamba_d_head") && !config.raw_value("mamba_d_head").is_string();
   const auto d_head = given ? config.positive_integer("mamba_d_head") : mixer.d_value;
   if (d_head != mixer.d_value || (!given && config.string("mamba_d_head", "auto") != "auto"))
     config.fail("mamba_d_head", fmt::format("auto or {}", mixer.d_value));
@@ -73,8 +74,8 @@ MixerConfig read_mamba2_config(const ModelConfig& model, const ConfigReader& con
   return mixer;
 }
 
-// Layer types of Nemotron-H, a letter per layer: M (Mamba 2), * (attention), - (MLP), E (experts).
-std::string read_nemotron_layers(const ConfigReader& config) {
+// Layer types of Nemotron-H, one letter each: M (Mamba 2), * (attention), - (MLP), E (experts).
+std::string read_nemotron_pattern(const ConfigReader& config) {
   static constexpr std::pair<const char*, char> kTypes[] = {
       {"linear_attention", 'M'}, {"mamba", 'M'}, {"full_attention", '*'},
       {"attention", '*'},        {"mlp", '-'},   {"moe", 'E'}};
@@ -147,7 +148,7 @@ void read_nemotron_mamba2(ModelConfig& model, const ConfigReader& config) {
        .value_heads = config.positive_integer("mamba_num_heads", 128),
        .d_key = config.positive_integer("ssm_state_size", 128),
        .d_value = config.positive_integer("mamba_head_dim", 64),
-       .taps = read_convolution_taps(config, either("conv_kernel", "mamba_d_conv"), 4),
+       .taps = read_convolution_kernel_size(config, either("conv_kernel", "mamba_d_conv"), 4),
        .least_rate = config.number(either("time_step_min", "mamba_dt_min"), 0.001, {0.0, 1e6}),
        .gate_before_norm = true,
        .input_bias = bias,
@@ -201,7 +202,7 @@ void read_falcon_h1(ModelConfig& model, const ConfigReader& config) {
   }
 }
 
-// Granite 4: mostly Mamba 2 in place of attention. With experts, the MLP is the shared expert.
+// Granite 4: mostly Mamba 2 in place of attention. If experts exist, the MLP is the shared expert.
 void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
   read_granite(model, config);
   model.mlp_bias = false;
@@ -235,17 +236,17 @@ void read_granitemoehybrid(ModelConfig& model, const ConfigReader& config) {
 }
 
 // Nemotron-H: every layer has one norm and is Mamba 2, attention without RoPE, an MLP without a
-// gate, or experts. Time steps have a lower limit in transformers.
+// gate, or experts. Clamps the time steps of Mamba 2 to a minimum, like transformers.
 void read_nemotron_h(ModelConfig& model, const ConfigReader& config) {
-  const auto types = read_nemotron_layers(config);
-  read_llama_without_rope(model, config,
-                          {.norm_eps = 1e-5,
-                           .norm_eps_key = "layer_norm_epsilon",
-                           .activation = "relu2",
-                           .d_head = 128,
-                           .n_kv_heads = 8,
-                           .n_layers = std::ssize(types),
-                           .max_positions = 4096});
+  const auto types = read_nemotron_pattern(config);
+  read_llama_config_without_rope(model, config,
+                                 {.norm_eps = 1e-5,
+                                  .norm_eps_key = "layer_norm_epsilon",
+                                  .activation = "relu2",
+                                  .d_head = 128,
+                                  .n_kv_heads = 8,
+                                  .n_layers = std::ssize(types),
+                                  .max_positions = 4096});
   model.activation = config.has_value("mlp_hidden_act")
                          ? read_activation(config, "", "mlp_hidden_act")
                          : Activation::relu2;
@@ -261,7 +262,7 @@ void read_nemotron_h(ModelConfig& model, const ConfigReader& config) {
     layer.experts = types[i] == 'E';
   }
   if (types.find('*') == std::string::npos)
-    bad_input("{}: no layer has attention, expected at least one", config.where());
+    reject("{}: no layer has attention, expected at least one", config.where());
   if (types.find('E') != std::string::npos) read_nemotron_experts(model, config);
   if (types.find('M') == std::string::npos) return;
   read_nemotron_mamba2(model, config);

@@ -20,13 +20,13 @@ void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
   if (!config.has_value("no_rope_layers")) return read_nope_interval(model, config);
   const auto uses_rope = config.integers("no_rope_layers");
   if (uses_rope.size() < model.layers.size())
-    bad_input("{}: no_rope_layers has {} entries, expected {} (one per layer)", config.where(),
-              uses_rope.size(), model.layers.size());
+    reject("{}: no_rope_layers has {} entries, expected {} (one per layer)", config.where(),
+           uses_rope.size(), model.layers.size());
   for (std::size_t i = 0; i < model.layers.size(); ++i)
     if (uses_rope[i] == 0) model.layers[i].rope = -1;
 }
 
-// Reads windows of SmolLM3: from layer_types, else on NoPE layers if use_sliding_window is set.
+// Sets the windows of SmolLM3: from layer_types, or on NoPE layers if use_sliding_window is set.
 void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
   const bool slides =
       config.flag("use_sliding_window", false) && config.has_value("sliding_window");
@@ -38,7 +38,7 @@ void read_smollm3_windows(ModelConfig& model, const ConfigReader& config) {
 }
 
 // Layers with a sliding window keep RoPE; layers with full attention have no position encoding.
-void remove_rope_of_full_layers(ModelConfig& model) {
+void remove_full_attention_rope(ModelConfig& model) {
   for (auto& layer : model.layers) layer.rope = layer.window > 0 ? 0 : -1;
 }
 
@@ -47,15 +47,15 @@ void read_chunked_attention(ModelConfig& model, const ConfigReader& config) {
   const bool listed = config.has_value("layer_types");
   const auto types = listed ? config.strings("layer_types") : std::vector<std::string>();
   if (listed && types.size() < model.layers.size())
-    bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
-              model.layers.size());
+    reject("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
+           model.layers.size());
   const bool off =
       config.contains_key("attention_chunk_size") && !config.has_value("attention_chunk_size");
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const bool chunked = listed ? types[i] == "chunked_attention" : model.layers[i].rope >= 0;
     if (listed && !chunked && types[i] != "full_attention")
-      bad_input("{}: layer_types[{}] is '{}', expected full_attention or chunked_attention",
-                config.where(), i, types[i]);
+      reject("{}: layer_types[{}] is '{}', expected full_attention or chunked_attention",
+             config.where(), i, types[i]);
     if (chunked && off) config.fail("attention_chunk_size", "a positive integer");
     if (chunked) model.layers[i].chunk = config.positive_integer("attention_chunk_size", 8192);
   }
@@ -110,7 +110,7 @@ void read_cohere2(ModelConfig& model, const ConfigReader& config) {
   model.names.mlp_norm = model.names.input_norm;
   read_attention_bias(model, config, false);
   read_periodic_windows(model, config, {.period_key = "sliding_window_pattern"});
-  remove_rope_of_full_layers(model);
+  remove_full_attention_rope(model);
 }
 
 // EXAONE 4: post-norms, q/k norm. Models without sliding layers have RoPE everywhere.
@@ -122,7 +122,7 @@ void read_exaone4(ModelConfig& model, const ConfigReader& config) {
   model.names.post_mlp_norm = "post_feedforward_layernorm";
   read_periodic_windows(model, config, {.period_key = "sliding_window_pattern"});
   if (!config.contains_key("sliding_window") || config.has_value("sliding_window"))
-    remove_rope_of_full_layers(model);
+    remove_full_attention_rope(model);
 }
 
 // AFMoE (Trinity): RoPE on sliding layers, q/k norm, a sigmoid gate on the output of attention,
@@ -139,7 +139,7 @@ void read_afmoe(ModelConfig& model, const ConfigReader& config) {
   model.names.post_mlp_norm = "post_mlp_layernorm";
   read_periodic_windows(model, config,
                         {.period_key = "global_attn_every_n_layers", .window = 1024});
-  remove_rope_of_full_layers(model);
+  remove_full_attention_rope(model);
   read_experts(model, config, {.count = 64, .per_token = 6, .d_mlp = 1408});
   read_biased_router(model, config, "route_scale", "mlp.expert_bias");
   for (auto& names : model.names.experts) names.router = "mlp.router.gate";
@@ -147,8 +147,8 @@ void read_afmoe(ModelConfig& model, const ConfigReader& config) {
   read_first_dense_layers(model, config, 1, "num_dense_layers");
 }
 
-// Llama 4: chunked attention with interleaved RoPE and a q/k norm without weights after it; on NoPE
-// layers full attention, with queries that grow with the logarithm of the position.
+// Llama 4: layers with interleaved RoPE have chunked attention, and after RoPE a q/k norm without
+// weights; NoPE layers have full attention, with queries that grow with the log of the position.
 void read_llama4(ModelConfig& model, const ConfigReader& config) {
   read_llama_config(model, config,
                     {.rope_theta = 5e5,
@@ -165,9 +165,9 @@ void read_llama4(ModelConfig& model, const ConfigReader& config) {
   else
     read_nope_layers(model, config);
   read_chunked_attention(model, config);
-  // The first published config.json files have the value 4 instead of true.
+  // The first published config.json files have attn_temperature_tuning: 4 instead of true.
   const char* const tuning = "attn_temperature_tuning";
-  if (config.has_value(tuning) && config.at(tuning).is_number()
+  if (config.has_value(tuning) && config.raw_value(tuning).is_number()
           ? config.non_negative_integer(tuning, 1) > 0
           : config.flag(tuning, true))
     model.query_scaling = QueryScaling{.beta = config.number("attn_scale", 0.1, {0.0, 1e3}),

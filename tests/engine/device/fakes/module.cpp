@@ -13,28 +13,28 @@
 namespace qkscope {
 namespace {
 
-const CudaHostFunctions* host = nullptr;
+const CudaModuleImports* imports = nullptr;
 
 std::string fake_reason(int gpu) {
-  host->log_write(LogLevel::debug, fmt::format("asked for GPU {}", gpu));
+  imports->log_write(LogLevel::debug, fmt::format("asked for GPU {}", gpu));
   return "it is a fake";
 }
 
 // Returns the number of indices that the host threads processed.
 std::int64_t fake_memory(int) {
   std::atomic<std::int64_t> sum = 0;
-  host->parallel_for_ranges(1000, 10,
-                            [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+  imports->parallel_for_ranges(1000, 10,
+                               [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
   return sum;
 }
 
 void fake_copy(TensorView, ConstTensorView) {
-  failure("a failure of the fake");
+  throw_failure("a failure of the fake");
 }
 
 std::unique_ptr<Backend> fake_backend(const LoadedCheckpoint&, const BackendOptions&,
-                                      const DeviceBudget&) {
-  bad_input("a refusal of the fake");
+                                      const GpuMemoryBudget&) {
+  reject("a refusal of the fake");
 }
 
 }  // namespace
@@ -45,13 +45,13 @@ extern "C" {
 const char qkscope_cuda_stamp[] = FAKE_STAMP;
 
 [[gnu::visibility("default")]] const qkscope::CudaModule* qkscope_cuda_module(
-    const qkscope::CudaHostFunctions* table) {
+    const qkscope::CudaModuleImports* table) {
   static constexpr qkscope::CudaModule kModule{.cuda_version = 13000,
-                                               .gpu_unusable_reason = qkscope::fake_reason,
+                                               .gpu_incompatibility_reason = qkscope::fake_reason,
                                                .free_memory_bytes = qkscope::fake_memory,
                                                .copy_values = qkscope::fake_copy,
                                                .make_backend = qkscope::fake_backend};
-  qkscope::host = table;
+  qkscope::imports = table;
   return &kModule;
 }
 }

@@ -17,8 +17,8 @@ namespace {
 constexpr int kHopper = 90;        // sm_90a code runs on no other architecture
 constexpr int kFirstWithMma = 80;  // oldest architecture of cuDNN's fused kernels
 
-// Returns true if FlashInfer's kernel is the fastest one for these properties, as benchmarked.
-bool flash_infer_is_fastest(const AttentionProperties& attention) {
+// Returns true if FlashInfer's kernel was the fastest one for these properties in benchmarks.
+bool flash_infer_is_fastest(const AttentionKernelCriteria& attention) {
   if (attention.capability != kHopper) return false;
   if (attention.d_value != attention.d_head)
     return attention.d_head == 192 && attention.d_value == 128 && !attention.softcap;
@@ -27,8 +27,8 @@ bool flash_infer_is_fastest(const AttentionProperties& attention) {
          attention.d_head == 256;
 }
 
-// cuDNN's kernel lacks soft caps, chunks, a scale per layer, and the row sums that sinks need.
-bool cudnn_supports(const AttentionProperties& attention) {
+// cuDNN lacks soft caps, chunked attention, per-layer scales, and the log-sum-exp that sinks need.
+bool cudnn_supports(const AttentionKernelCriteria& attention) {
   return attention.capability >= kFirstWithMma && !attention.softcap && !attention.sinks &&
          !attention.own_scale && !attention.chunks;
 }
@@ -36,8 +36,8 @@ bool cudnn_supports(const AttentionProperties& attention) {
 constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;  // limit of the scores held on the GPU
 
 // Copies rows [begin, begin + count) of all heads to the host, into `to` (heads, rows, keys).
-void copy_to_host(const float* from, TensorView to, std::int64_t begin, std::int64_t count,
-                  cudaStream_t stream) {
+void copy_rows_to_host(const float* from, TensorView to, std::int64_t begin, std::int64_t count,
+                       cudaStream_t stream) {
   if (to.empty()) return;
   const auto width = as_index(count * to.dim(2) * kFloatBytes);
   const auto pitch = as_index(to.dim(1) * to.dim(2) * kFloatBytes);
@@ -46,8 +46,8 @@ void copy_to_host(const float* from, TensorView to, std::int64_t begin, std::int
         "copy scores to the host");
 }
 
-// Keys and values (16-bit) of this many bytes are scheduled together. On an H200 (50 MB of L2), 8
-// MB was the fastest and smallest size tried, at every sequence length.
+// Bytes of 16-bit keys and values whose tiles are scheduled together, so that they stay in L2. On
+// an H200 (50 MB of L2), 8 MB was the fastest of 8, 32 and 48 MB, or within 0.2 % of the fastest.
 constexpr std::int64_t kCachedBytes = 8'000'000;
 
 struct SequenceKeyHead {
@@ -62,7 +62,7 @@ struct ScheduledTile {
 
 }  // namespace
 
-AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
+AttentionKernel choose_attention_kernel(const AttentionKernelCriteria& attention,
                                         const AttentionLibraries& has) {
   const bool is_16_bit = attention.dtype == DType::bf16 || attention.dtype == DType::f16;
   if (!is_16_bit || attention.chosen_rows) return AttentionKernel::own;
@@ -71,33 +71,31 @@ AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
   return AttentionKernel::own;
 }
 
-void attention(const AttentionArguments& arguments, cudaStream_t stream) {
-  const auto& a = arguments;
+void compute_attention(const AttentionArguments& a, cudaStream_t stream) {
   QKSCOPE_ASSERT(a.n_heads > 0 && a.n_kv_heads > 0 && a.n_heads % a.n_kv_heads == 0);
   QKSCOPE_ASSERT(a.scale > 0.0f);
-  QKSCOPE_ASSERT((a.row_sums.lse == nullptr) == (a.row_sums.largest == nullptr));
+  QKSCOPE_ASSERT((a.row_stats.lse == nullptr) == (a.row_stats.largest == nullptr));
   const auto [narrow, wide] = std::minmax(a.d_head, a.d_value);
   if (narrow < 1 || wide > 512)
-    bad_input(
+    reject(
         "attention on CUDA: heads of {} dimensions; expected 1 to 512. The CPU backend takes any "
         "size",
         wide);
   if (a.queries == 0) return;
   switch (a.dtype) {
     case DType::bf16:
-      return attention_16bit<__nv_bfloat16>(a, stream);
+      return compute_attention_16bit<__nv_bfloat16>(a, stream);
     case DType::f16:
-      return attention_16bit<__half>(a, stream);
+      return compute_attention_16bit<__half>(a, stream);
     case DType::f32:
-      return attention_f32(a, stream);
+      return compute_attention_f32(a, stream);
     default:
-      bad_input("attention on CUDA: {} vectors; expected bfloat16, float16 or float32",
-                dtype_name(a.dtype));
+      reject("attention on CUDA: {} vectors; expected bfloat16, float16 or float32",
+             dtype_name(a.dtype));
   }
 }
 
-void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream) {
-  const auto& a = arguments;
+void compute_selected_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
   QKSCOPE_ASSERT(a.n_heads > 0 && a.n_kv_heads > 0 && a.n_heads % a.n_kv_heads == 0);
   QKSCOPE_ASSERT(a.dtype == DType::bf16 || a.dtype == DType::f16 || a.dtype == DType::f32);
   QKSCOPE_ASSERT(a.d_head > 0);
@@ -106,16 +104,15 @@ void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream) {
   if (a.pattern != nullptr) launch_pattern_kernel(a, stream);
 }
 
-void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, ActiveRows& rows,
-                         cudaStream_t stream) {
+void compute_and_copy_scores(const AttentionScores& out, const QueriesAndKeys& source,
+                             ActiveRows& rows, cudaStream_t stream) {
   const auto total = static_cast<std::int64_t>(out.rows.size());
   const auto keys = (out.scores.empty() ? out.pattern : out.scores).dim(2);
   const auto step =
       std::clamp<std::int64_t>(kMostBytes / (source.n_heads * keys * kFloatBytes), 1, total);
   const auto bytes = step * source.n_heads * keys * kFloatBytes;
   UploadBuffer numbers;
-  DeviceMemory scores;
-  DeviceMemory pattern;
+  DeviceMemory scores, pattern;
   for (std::int64_t begin = 0; begin < total; begin += step) {
     const auto count = std::min(step, total - begin);
     const auto ranges = rows.key_ranges(out.rows.subspan(as_index(begin), as_index(count)),
@@ -131,15 +128,15 @@ void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, Act
     arguments.scores = static_cast<float*>(scores.reserve(bytes, "scores"));
     if (!out.pattern.empty())
       arguments.pattern = static_cast<float*>(pattern.reserve(bytes, "patterns"));
-    score_rows(arguments, stream);
-    copy_to_host(scores.as<float>(), out.scores, begin, count, stream);
-    copy_to_host(pattern.as<float>(), out.pattern, begin, count, stream);
+    compute_selected_scores(arguments, stream);
+    copy_rows_to_host(scores.as<float>(), out.scores, begin, count, stream);
+    copy_rows_to_host(pattern.as<float>(), out.pattern, begin, count, stream);
     check(cudaStreamSynchronize(stream), "wait for scores");
   }
 }
 
 std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
-                                                    const TileShape& shape) {
+                                                    const AttentionTiling& shape) {
   std::vector<SequenceKeyHead> key_heads;
   for (const auto& sequence : sequences)
     for (std::int64_t head = 0; head < shape.n_kv_heads; ++head)
@@ -179,12 +176,12 @@ HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int devi
       stream_(stream),
       multiprocessors_(multiprocessor_count(device)),
       head_{model.d_head, model.d_value(), model.attention_softcap > 0.0} {
-  const AttentionProperties any_layer{.capability = compute_capability(device),
-                                      .dtype = dtype,
-                                      .d_head = model.d_head,
-                                      .d_value = model.d_value(),
-                                      .softcap = head_.softcap,
-                                      .sinks = model.has_sinks()};
+  const AttentionKernelCriteria any_layer{.capability = compute_capability(device),
+                                          .dtype = dtype,
+                                          .d_head = model.d_head,
+                                          .d_value = model.d_value(),
+                                          .softcap = head_.softcap,
+                                          .sinks = model.has_sinks()};
   const AttentionLibraries has{.flash_infer = hopper_tile_rows(head_, 0) > 0};
   serves_ = choose_attention_kernel(any_layer, has) == AttentionKernel::flash_infer;
 }
@@ -207,30 +204,30 @@ void HopperAttention::set_sequences(std::span<const Sequence> sequences) {
 }
 
 void HopperAttention::attend(const AttentionArguments& a) {
-  check(hopper_attention({.q = a.q,
-                          .k = a.k,
-                          .v = a.v,
-                          .z = a.z,
-                          .lse = a.row_sums.lse,
-                          .largest = a.row_sums.largest,
-                          .rows = rows_,
-                          .q_stride = a.row_stride,
-                          .kv_stride = a.k_stride,
-                          .z_stride = a.z_stride,
-                          .n_heads = static_cast<int>(model_.n_heads),
-                          .n_kv_heads = static_cast<int>(model_.n_kv_heads),
-                          .d_head = static_cast<int>(head_.d_head),
-                          .d_value = static_cast<int>(head_.d_value),
-                          .bf16 = dtype_ == DType::bf16,
-                          .scale = a.scale,
-                          .softcap = static_cast<float>(model_.attention_softcap),
-                          .longest = longest_,
-                          .window = a.window >= longest_ ? 0 : static_cast<int>(a.window),
-                          .tiles = tiles_.as<AttentionTile>(),
-                          .tile_count = tile_count_,
-                          .counter = counter_.as<int>(),
-                          .multiprocessors = multiprocessors_},
-                         stream_),
+  check(launch_hopper_attention({.q = a.q,
+                                 .k = a.k,
+                                 .v = a.v,
+                                 .z = a.z,
+                                 .lse = a.row_stats.lse,
+                                 .largest = a.row_stats.largest,
+                                 .rows = rows_,
+                                 .q_stride = a.row_stride,
+                                 .kv_stride = a.k_stride,
+                                 .z_stride = a.z_stride,
+                                 .n_heads = static_cast<int>(model_.n_heads),
+                                 .n_kv_heads = static_cast<int>(model_.n_kv_heads),
+                                 .d_head = static_cast<int>(head_.d_head),
+                                 .d_value = static_cast<int>(head_.d_value),
+                                 .bf16 = dtype_ == DType::bf16,
+                                 .scale = a.scale,
+                                 .softcap = static_cast<float>(model_.attention_softcap),
+                                 .longest = longest_,
+                                 .window = a.window >= longest_ ? 0 : static_cast<int>(a.window),
+                                 .tiles = tiles_.as<AttentionTile>(),
+                                 .tile_count = tile_count_,
+                                 .counter = counter_.as<int>(),
+                                 .multiprocessors = multiprocessors_},
+                                stream_),
         "attention");
 }
 

@@ -1,8 +1,8 @@
 // Softmax attention for head sizes up to 512 and every mask that gives each query one contiguous
 // range of keys: causal, sliding window, packed sequences, and any of them for a subset of the
 // queries. attention.cpp checks arguments and dispatches; each element type has its own file
-// (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel. Also
-// the choice between this kernel and those of FlashInfer and cuDNN.
+// (attention_bf16.cu, attention_f16.cu, attention_f32.cu) so that they compile in parallel.
+// choose_attention_kernel() selects this kernel or those of FlashInfer and cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 #include "qkscope/model.h"
 
 namespace qkscope {
-struct RowScores;
+struct AttentionScores;
 }
 
 namespace qkscope::cuda {
 
 class ActiveRows;
 
-// Softmax statistics of rows of scores, (rows, n_heads) in device memory or null.
-struct SoftmaxRowSums {
+// Softmax statistics of each row of attention scores, (rows, n_heads) on the GPU or null.
+struct SoftmaxRowStats {
   float* lse = nullptr;      // log2 of the sum of the exponentials of the scaled scores
   float* largest = nullptr;  // largest q.k, unscaled
 };
@@ -42,26 +42,26 @@ struct QueriesAndKeys {
   float scale = 1.0f;            // multiplies q.k
   float softcap = 0.0f;          // soft cap: cap tanh(score / cap); 0: none
   std::int64_t window = 0;       // visible keys of a query, itself included; 0: all before it
-  std::int64_t chunk = 0;        // a query sees keys of its own chunk; 0: of all chunks
+  std::int64_t chunk = 0;        // chunk length: queries see only keys of their chunk; 0: no chunks
   DType dtype = DType::bf16;     // type of q and k: bf16, f16 or f32
   const float* sinks = nullptr;  // (n_heads) extra score in each softmax, or null
 };
 
 // All pointers are device pointers. The heads of a row are contiguous; strides are in elements. Any
-// stride and alignment works; 16-byte aligned rows are the fast path. The ranges of keys replace
-// window and chunk, and sinks are not applied.
+// stride and alignment works; 16-byte aligned rows are the fast path. first_key and
+// last_key replace window and chunk, and sinks are not applied.
 struct AttentionArguments : QueriesAndKeys {
   const void* v = nullptr;  // (rows, n_kv_heads, d_value)
   void* z = nullptr;        // (queries, n_heads, d_value)
   std::int64_t v_stride = 0, z_stride = 0;
   const std::int32_t* first_key = nullptr;  // (queries) first visible row of k
   const std::int32_t* last_key = nullptr;   // (queries) last visible row of k, >= first_key
-  // Shape (queries), or null. First row of k in the query's sequence, <= first_key. Key tiles start
-  // at this row; see attention() below.
+  // Shape (queries), or null: row of k where the query's sequence begins, <= first_key. Key tiles
+  // start at this row; see compute_attention() below.
   const std::int32_t* sequence_begin = nullptr;
-  std::int64_t queries = 0;       // rows of q
-  std::int64_t d_value = d_head;  // width of a head of v and z
-  SoftmaxRowSums row_sums = {};   // (queries, n_heads) or null
+  std::int64_t queries = 0;        // rows of q
+  std::int64_t d_value = d_head;   // width of a head of v and z
+  SoftmaxRowStats row_stats = {};  // (queries, n_heads) or null
 };
 
 // z = softmax(scale q kᵀ, capped and masked) v, as flash attention: key tiles with an online
@@ -70,20 +70,20 @@ struct AttentionArguments : QueriesAndKeys {
 // queries reads every tile that one of them attends to.
 //
 // The result is deterministic. Rounding depends on where the key tiles of a query start. With
-// sequence_begin the tiles start at the query's sequence, so a row is bit-identical whatever the
-// position of the sequence in the batch and whatever the other queries. Without sequence_begin the
-// tiles start at the first key visible to any query of the block: the same for causal attention,
-// except for blocks of two sequences; with a sliding window, rounding depends on the queries.
-void attention(const AttentionArguments& arguments, cudaStream_t stream);
+// sequence_begin, tiles start at the query's sequence, so a row is bit-identical for any position
+// of the sequence in the batch and for any other queries. Without sequence_begin, tiles start at
+// the first key visible to any query of the block: for causal attention this is the start of the
+// sequence, unless a block spans two sequences; with a sliding window it depends on the queries.
+void compute_attention(const AttentionArguments& arguments, cudaStream_t stream);
 
 // Attention kernels; T is __nv_bfloat16 or __half. The caller checks the arguments; queries > 0.
 template <typename T>
-void attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
-void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
+void compute_attention_16bit(const AttentionArguments& arguments, cudaStream_t stream);
+void compute_attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
 
 enum class AttentionKernel : std::uint8_t { flash_infer, cudnn, own };
 
-struct AttentionProperties {
+struct AttentionKernelCriteria {
   int capability = 0;  // compute capability of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
@@ -101,10 +101,10 @@ struct AttentionLibraries {
   bool cudnn = true;
 };
 
-// Returns FlashInfer's kernel on Hopper where it has an instance for the head size, cuDNN's on
-// other GPUs and for other head sizes, and our own for everything else. The choice depends on GPU
-// and model alone. cuDNN may lack a kernel for a shape; our own then runs.
-AttentionKernel choose_attention_kernel(const AttentionProperties& attention,
+// Returns FlashInfer's kernel on Hopper if it has an instance for the head size, cuDNN's on other
+// GPUs and for other head sizes, and the built-in kernel for everything else. The choice depends
+// only on GPU and model. The built-in kernel also replaces cuDNN for shapes without a cuDNN kernel.
+AttentionKernel choose_attention_kernel(const AttentionKernelCriteria& attention,
                                         const AttentionLibraries& has);
 
 // ---- Attention scores and patterns of selected queries; score_rows.cu has the kernels
@@ -123,16 +123,16 @@ struct ScoreRowsArguments : QueriesAndKeys {
 };
 
 // Products and sums are float32 for every type of q and k, in an order that depends only on d_head
-// and the column, so the results of a row are bit-identical wherever it is in the batch.
-void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
+// and the column (key), so the results of a row are bit-identical wherever it is in the batch.
+void compute_selected_scores(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
 // Launch functions of the score kernels. The caller has checked the arguments; count and keys > 0.
 void launch_score_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 void launch_pattern_kernel(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
-// Copies scores and patterns of out.rows to the host in blocks of rows that fit on the GPU.
-void copy_scores_to_host(const RowScores& out, const QueriesAndKeys& source, ActiveRows& rows,
-                         cudaStream_t stream);
+// Computes scores and patterns of out.rows for the host, in blocks of rows that fit on the GPU.
+void compute_and_copy_scores(const AttentionScores& out, const QueriesAndKeys& source,
+                             ActiveRows& rows, cudaStream_t stream);
 
 // A range of query rows of one head: one work item of the persistent kernel.
 struct AttentionTile {
@@ -142,7 +142,7 @@ struct AttentionTile {
   std::int32_t head;    // query head
 };
 
-struct TileShape {
+struct AttentionTiling {
   std::int64_t n_heads = 0;
   std::int64_t n_kv_heads = 0;
   std::int64_t d_head = 0;
@@ -153,7 +153,7 @@ struct TileShape {
 // together, query heads that share a key head are adjacent, and long tiles precede short ones, so
 // that all multiprocessors finish at about the same time.
 std::vector<AttentionTile> schedule_attention_tiles(std::span<const Sequence> sequences,
-                                                    const TileShape& shape);
+                                                    const AttentionTiling& shape);
 
 class HopperAttention {
  public:
@@ -194,13 +194,13 @@ class CudnnAttention {
   // Sets the sequences of the pass. Each sequence occupies consecutive rows.
   void set_sequences(std::span<const Sequence> sequences);
 
-  // Returns false, without doing anything, if cuDNN has no kernel for the arguments. Plans are
-  // built for the scale of the model, and no row sums are computed.
-  bool attend(const AttentionArguments& a);
+  // Returns false, without doing anything, if cuDNN has no kernel for the arguments. Ignores
+  // a.scale, because cuDNN plans contain the model's score scale. Does not write a.row_stats.
+  bool try_attend(const AttentionArguments& a);
 
  private:
-  struct Library;
-  std::unique_ptr<Library> library_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace qkscope::cuda

@@ -18,7 +18,7 @@ namespace qkscope::cuda {
 template <int kBands, int kColumns>
 using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over the warp
 
-// Calls use(band, half, row) for each query row of this lane; row 0 is the warp's first row.
+// Calls use(band, half, row) for each of this lane's query rows, 16 band + 8 half + lane / 4.
 template <int kBands, typename Use>
 __device__ __forceinline__ void for_each_lane_row(Use use) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void for_each_lane_row(Use use) {
       use(band, half, band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
 }
 
-// Calls use(n, i) for each column that this lane holds: column i of the lane in fragment n.
+// Calls use(n, i) for each of this lane's columns: its i-th of 2 columns in 8-column fragment n.
 template <int kColumns, typename Use>
 __device__ __forceinline__ void for_each_lane_column(Use use) {
 #pragma unroll
@@ -62,9 +62,9 @@ struct RunningSoftmax {
   float sum[kBands][2];      // this lane's share of the sum of weights relative to the maximum
 };
 
-// Byte offset of a lane's row in an ldmatrix operand. For q and v the four matrices are (rows 0-7,
-// rows 8-15) x (columns 0-7), then columns 8-15. For k, whose rows are columns of the product, they
-// are (columns 0-7, columns 8-15) x (rows 0-7), then rows 8-15.
+// Byte offset, in a tile, of the row that a lane passes to ldmatrix, which loads four 8 x 8
+// matrices. Their first (row, column) in the tile are, for q and v, (0, 0), (8, 0), (0, 8), (8, 8);
+// for k, whose rows are columns of the product, (0, 0), (0, 8), (8, 0), (8, 8).
 template <int kWidth>
 __device__ int ldmatrix_lane_offset() {
   const int lane = threadIdx.x % 32;
@@ -88,11 +88,11 @@ __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys
 #pragma unroll
     for (int pair = 0; pair < kKeys / 16; ++pair) {
       std::uint32_t b[4];
-      load_matrices(b, k + pair * 16 * kPitch<kWidth> + step * 32);
+      ldmatrix_x4(b, k + pair * 16 * kPitch<kWidth> + step * 32);
 #pragma unroll
       for (int band = 0; band < kBands; ++band) {
-        multiply_add<T>(scores[band][2 * pair], a[band], b[0], b[1]);
-        multiply_add<T>(scores[band][2 * pair + 1], a[band], b[2], b[3]);
+        mma_m16n8k16<T>(scores[band][2 * pair], a[band], b[0], b[1]);
+        mma_m16n8k16<T>(scores[band][2 * pair + 1], a[band], b[2], b[3]);
       }
     }
   }
@@ -107,7 +107,7 @@ __device__ __forceinline__ void multiply_queries_by_keys(Fragments<kBands, kKeys
       [q](int step, std::uint32_t(&a)[kBands][4]) {
 #pragma unroll
         for (int band = 0; band < kBands; ++band)
-          load_matrices(a[band], q + band * 16 * kPitch<kWidth> + step * 32);
+          ldmatrix_x4(a[band], q + band * 16 * kPitch<kWidth> + step * 32);
       },
       k);
 }
@@ -145,7 +145,7 @@ __device__ __forceinline__ void mask_scores(Fragments<kBands, kKeys>& scores,
 }
 
 // Online softmax: replaces scores by weights 2^(scale (score - maximum)) and rescales the previous
-// sum and values to the new maximum. A fully masked tile leaves a query bit-identical.
+// sum and values to the new maximum. A fully masked tile leaves the sum and values bit-identical.
 template <int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
                                                RunningSoftmax<kBands>& softmax,
@@ -202,22 +202,22 @@ __device__ __forceinline__ void add_weighted_values(Fragments<kBands, kWidth>& v
 #pragma unroll
     for (int pair = 0; pair < kWidth / 16; ++pair) {
       std::uint32_t b[4];
-      load_matrices_transposed(b, v + step * 16 * kPitch<kWidth> + pair * 32);
+      ldmatrix_x4_trans(b, v + step * 16 * kPitch<kWidth> + pair * 32);
 #pragma unroll
       for (int band = 0; band < kBands; ++band) {
-        multiply_add<T>(values[band][2 * pair], a[band], b[0], b[1]);
-        multiply_add<T>(values[band][2 * pair + 1], a[band], b[2], b[3]);
+        mma_m16n8k16<T>(values[band][2 * pair], a[band], b[0], b[1]);
+        mma_m16n8k16<T>(values[band][2 * pair + 1], a[band], b[2], b[3]);
       }
     }
   }
 }
 
-// Stores log-sum-exp and maximum score of `queries` rows of the warp, starting at `query`.
+// Stores the log-sum-exp and the maximum score of `queries` rows of the warp, starting at `query`.
 template <int kBands>
-__device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
-                                               const RunningSoftmax<kBands>& softmax,
-                                               std::int64_t head, std::int64_t query, int queries,
-                                               float scale) {
+__device__ __forceinline__ void store_row_stats(const AttentionArguments& a,
+                                                const RunningSoftmax<kBands>& softmax,
+                                                std::int64_t head, std::int64_t query, int queries,
+                                                float scale) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int band = 0; band < kBands; ++band)
@@ -228,12 +228,12 @@ __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
       if (lane % 4 != 0 || row >= queries) continue;
       const auto at = (query + row) * a.n_heads + head;
       const float largest = softmax.maximum[band][half];
-      a.row_sums.lse[at] = fmaf(largest, scale, log2f(sum));
-      a.row_sums.largest[at] = largest;
+      a.row_stats.lse[at] = fmaf(largest, scale, log2f(sum));
+      a.row_stats.largest[at] = largest;
     }
 }
 
-// Writes values / sum, rounded to T, into the warp's rows of a tile.
+// Writes values divided by the sum of weights of their row, rounded to T, to the warp's tile rows.
 template <typename T, int kWidth, int kBands>
 __device__ __forceinline__ void write_normalized_output(char* tile,
                                                         const RunningSoftmax<kBands>& softmax,
@@ -292,14 +292,13 @@ __device__ __forceinline__ TileVisibility tile_visibility(KeyTile tile,
 }
 
 template <bool kVectors>
-__device__ HeadRows<const std::uint16_t, kVectors> head_input_rows(const void* data,
-                                                                   std::int64_t stride,
-                                                                   std::int64_t head, int width,
-                                                                   int begin = 0) {
+__device__ HeadRows<const std::uint16_t, kVectors> head_rows(const void* data, std::int64_t stride,
+                                                             std::int64_t head, int width,
+                                                             int begin = 0) {
   return {static_cast<const std::uint16_t*>(data) + head * width + begin, stride, width - begin};
 }
 
-// Stores z of the warp's rows through its part of the query buffer, which no other warp reads.
+// Stores z of a warp's rows through the warp's part of the query buffer, which no other warp reads.
 template <typename T, typename Shape, bool kVectors, typename Block>
 __device__ __forceinline__ void store_output(
     char* q_warp, const AttentionArguments& a, const Block& block, int row,
@@ -326,17 +325,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   char* const v_tile = k_tile + Shape::kTileBytes;
   auto& ranges = *reinterpret_cast<KeyRanges<Shape::kRows>*>(v_tile + Shape::kValueBytes);
 
-  const auto block = this_block<Shape::kRows, Shape::kSlices>(a);
+  const auto block = this_attention_block<Shape::kRows, Shape::kSlices>(a);
   const auto d_head = static_cast<int>(a.d_head);
-  const auto k_rows = head_input_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
-  const auto v_rows = head_input_rows<kVectors>(
-      a.v, a.v_stride, block.kv_head, static_cast<int>(a.d_value), block.slice * kValueWidth);
+  const auto k_rows = head_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
+  const auto v_rows = head_rows<kVectors>(a.v, a.v_stride, block.kv_head,
+                                          static_cast<int>(a.d_value), block.slice * kValueWidth);
   const auto load_keys = [&](KeyTile tile) {
     load_tile_rows<kKeys, kWidth, Shape::kThreads>(k_tile, k_rows, tile.begin,
                                                    tile.end - tile.begin);
   };
   load_tile_rows<Shape::kRows, kWidth, Shape::kThreads>(
-      q_tile, head_input_rows<kVectors>(a.q, a.row_stride, block.head, d_head), block.query,
+      q_tile, head_rows<kVectors>(a.q, a.row_stride, block.head, d_head), block.query,
       block.queries);
   load_key_ranges(ranges, a, block.query);
 
@@ -348,8 +347,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
   Fragments<kBands, kValueWidth> values = {};
   RunningSoftmax<kBands> softmax;
-  const KeyTileIterator<Shape::kRows, kKeys> walk(ranges);
-  auto tile = walk.next(0);
+  const KeyTileIterator<Shape::kRows, kKeys> key_tiles(ranges);
+  auto tile = key_tiles.next(0);
   load_keys(tile);
   while (tile.is_valid()) {
     Fragments<kBands, kKeys> scores;
@@ -360,7 +359,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
                                                         tile.end - tile.begin);
     if (visible != TileVisibility::none)
       multiply_queries_by_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
-    const auto next = walk.next(tile.end);
+    const auto next = key_tiles.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v has arrived, and every warp is done with k
     if (next.is_valid()) load_keys(next);
@@ -373,8 +372,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     tile = next;
   }
 
-  if (a.row_sums.lse != nullptr && block.slice == 0)
-    store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
+  if (a.row_stats.lse != nullptr && block.slice == 0)
+    store_row_stats(a, softmax, block.head, block.query + row, block.queries - row, scale);
   store_output<T, Shape, kVectors>(q_warp, a, block, row, softmax, values);
 }
 
@@ -393,7 +392,7 @@ void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
 }
 
 template <typename T>
-void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
+void compute_attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
   dispatch_width<16, 32, 64, 96, 128, 256, 512>(
       std::max(a.d_head, a.d_value), [&](auto width) { launch_attention<T, width>(a, stream); });
 }

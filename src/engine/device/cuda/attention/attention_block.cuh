@@ -43,7 +43,7 @@ class KeyTileIterator {
   static_assert((kKeys & (kKeys - 1)) == 0);
 
  public:
-  // Must be constructed after a barrier that follows the last write to `ranges`.
+  // Constructs the iterator; a barrier must separate it from the last write to `ranges`.
   __device__ explicit KeyTileIterator(const KeyRanges<kRows>& ranges)
       : ranges_(ranges),
         end_(1 - min_over_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}
@@ -66,17 +66,17 @@ class KeyTileIterator {
   std::int32_t end_;  // one past the last key visible to any query
 };
 
-struct AttentionBlock {
+struct AttentionThreadBlock {
   std::int64_t head, kv_head;
   std::int64_t query;  // first query of the block
   int queries;
   int slice;  // part of the columns of v that the block computes
 };
 
-// Heads and slices of the same queries run concurrently and share keys in the cache. The last
-// queries, which have the most keys, run first, so that no long block is left at the end.
+// Blocks for the same queries (all heads, all slices of v) run concurrently and share cached keys.
+// The last queries, which have the most keys, run first, so that no long block is left at the end.
 template <int kRows, int kSlices = 1>
-__device__ AttentionBlock this_block(const AttentionArguments& a) {
+__device__ AttentionThreadBlock this_attention_block(const AttentionArguments& a) {
   const auto number = static_cast<std::int64_t>(blockIdx.x) % (a.n_heads * kSlices);
   const auto head = number / kSlices;
   const auto query = (gridDim.x - 1 - blockIdx.x) / (a.n_heads * kSlices) * kRows;

@@ -1,4 +1,4 @@
 #include "engine/device/cuda/attention/attention_16bit.cuh"
 
-template void qkscope::cuda::attention_16bit<__half>(const AttentionArguments& arguments,
-                                                     cudaStream_t stream);
+template void qkscope::cuda::compute_attention_16bit<__half>(const AttentionArguments& arguments,
+                                                             cudaStream_t stream);

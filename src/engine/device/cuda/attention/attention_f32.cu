@@ -8,10 +8,10 @@
 namespace qkscope::cuda {
 namespace {
 
-// Thread layout: 16 groups of 8 adjacent lanes. Group g handles queries g, g + 16, ... In a tile of
-// scores, lane l handles keys l, l + 8, ...; in the values, four columns from 4l, 4l + 32, ... on.
+// Thread layout: 16 groups of 8 adjacent lanes. Group g handles queries g, g + 16, ... Lane l
+// handles keys l, l + 8, ... of a tile and columns 4l to 4l + 3, 4l + 32 to 4l + 35, ... of v.
 template <int kHeadWidth>
-struct Float32Shape {
+struct Float32TileShape {
   static constexpr int kWidth = kHeadWidth;  // d_head or d_value, padded
   static constexpr int kThreads = 128;
   static constexpr int kGroups = 16, kLanes = 8;
@@ -22,11 +22,11 @@ struct Float32Shape {
   static constexpr int kLaneKeys = kKeys / kLanes;
   static constexpr int kLaneColumns = kWidth / (4 * kLanes);  // in fours
   static constexpr int kPitch = kWidth + 4;       // floats; eight rows lie in different banks
-  static constexpr int kWeightPitch = kKeys + 8;  // floats; so do four rows of eight weights
+  static constexpr int kWeightPitch = kKeys + 8;  // floats; 4 rows of 8 weights: different banks
 };
 
 template <typename Shape>
-struct Float32Memory {
+struct Float32Tiles {
   float q[Shape::kRows][Shape::kPitch];
   float keys[Shape::kKeys][Shape::kPitch];  // k, then v of the tile
   float weights[Shape::kRows][Shape::kWeightPitch];
@@ -53,7 +53,7 @@ __device__ Pack<float, 4> load_four_floats(const float* data) {
 }
 
 template <typename Shape>
-__device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Memory<Shape>& memory,
+__device__ void multiply_queries_by_keys(Scores<Shape>& scores, const Float32Tiles<Shape>& memory,
                                          int group, int lane) {
   for (auto& row : scores)
     for (auto& score : row) score = 0.0f;
@@ -102,8 +102,7 @@ struct QuerySoftmaxState {
 
 // Soft cap: softcap tanh(scale score / softcap) / scale; the caller multiplies by `scale` later.
 template <typename Shape>
-__device__ void scale_and_cap_scores(float (&scores)[Shape::kLaneKeys], float scale,
-                                     float softcap) {
+__device__ void soft_cap_scores(float (&scores)[Shape::kLaneKeys], float scale, float softcap) {
 #pragma unroll
   for (int j = 0; j < Shape::kLaneKeys; ++j)
     scores[j] = softcap / scale * tanhf(scores[j] * scale / softcap);
@@ -111,8 +110,9 @@ __device__ void scale_and_cap_scores(float (&scores)[Shape::kLaneKeys], float sc
 
 // Scales and masks the scores of one query.
 template <typename Shape>
-__device__ void mask(float (&scores)[Shape::kLaneKeys], const KeyRanges<Shape::kRows>& ranges,
-                     int query, int lane, KeyTile tile, float scale) {
+__device__ void scale_and_mask_scores(float (&scores)[Shape::kLaneKeys],
+                                      const KeyRanges<Shape::kRows>& ranges, int query, int lane,
+                                      KeyTile tile, float scale) {
 #pragma unroll
   for (int j = 0; j < Shape::kLaneKeys; ++j) {
     const auto key = tile.begin + lane + j * Shape::kLanes;
@@ -122,7 +122,7 @@ __device__ void mask(float (&scores)[Shape::kLaneKeys], const KeyRanges<Shape::k
 }
 
 template <typename Shape>
-__device__ void add_weighted_values(Values<Shape>& values, const Float32Memory<Shape>& memory,
+__device__ void add_weighted_values(Values<Shape>& values, const Float32Tiles<Shape>& memory,
                                     int group, int lane) {
 #pragma unroll 4
   for (int key = 0; key < Shape::kKeys; ++key) {
@@ -142,10 +142,10 @@ __device__ void add_weighted_values(Values<Shape>& values, const Float32Memory<S
   }
 }
 
-// Writes values / sum of one query to its row of z.
+// Writes the weighted values of one query, divided by the sum of its weights, to its row of z.
 template <typename Shape>
-__device__ void store_row(float* z, const Pack<float, 4> (&columns)[Shape::kLaneColumns], float sum,
-                          int lane, int d_value) {
+__device__ void store_output_row(float* z, const Pack<float, 4> (&columns)[Shape::kLaneColumns],
+                                 float sum, int lane, int d_value) {
   for (int c = 0; c < Shape::kLaneColumns; ++c)
     for (int i = 0; i < 4; ++i) {
       const int column = 4 * (lane + c * Shape::kLanes) + i;
@@ -157,9 +157,9 @@ template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 3)
     attention_f32_kernel(const AttentionArguments a, float scale) {
   extern __shared__ __align__(16) char shared[];
-  auto& memory = *reinterpret_cast<Float32Memory<Shape>*>(shared);
+  auto& memory = *reinterpret_cast<Float32Tiles<Shape>*>(shared);
   const auto& ranges = memory.ranges;
-  const auto block = this_block<Shape::kRows>(a);
+  const auto block = this_attention_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head), d_value = static_cast<int>(a.d_value);
   const auto* q = static_cast<const float*>(a.q) + block.query * a.row_stride + block.head * d_head;
   const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
   Values<Shape> values = {};
   QuerySoftmaxState<Shape> running[Shape::kQueries];
-  const KeyTileIterator<Shape::kRows, Shape::kKeys> walk(ranges);
-  for (auto tile = walk.next(0); tile.is_valid(); tile = walk.next(tile.end)) {
+  const KeyTileIterator<Shape::kRows, Shape::kKeys> key_tiles(ranges);
+  for (auto tile = key_tiles.next(0); tile.is_valid(); tile = key_tiles.next(tile.end)) {
     const auto count = tile.end - tile.begin;
     Scores<Shape> scores;
     __syncthreads();  // every warp is done with the previous v
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 #pragma unroll
     for (int i = 0; i < Shape::kQueries; ++i) {
       const int query = group + i * Shape::kGroups;
-      if (a.softcap > 0.0f) scale_and_cap_scores<Shape>(scores[i], a.scale, a.softcap);
-      mask<Shape>(scores[i], ranges, query, lane, tile, scale);
+      if (a.softcap > 0.0f) soft_cap_scores<Shape>(scores[i], a.scale, a.softcap);
+      scale_and_mask_scores<Shape>(scores[i], ranges, query, lane, tile, scale);
       running[i].update(scores[i], values[i]);
 #pragma unroll
       for (int j = 0; j < Shape::kLaneKeys; ++j)
@@ -202,20 +202,20 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
     const int query = group + i * Shape::kGroups;
     if (query >= block.queries) continue;
     auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_value;
-    store_row<Shape>(z, values[i], sum, lane, d_value);
-    if (a.row_sums.lse == nullptr || lane != 0) continue;
+    store_output_row<Shape>(z, values[i], sum, lane, d_value);
+    if (a.row_stats.lse == nullptr || lane != 0) continue;
     const auto at = (block.query + query) * a.n_heads + block.head;
-    a.row_sums.lse[at] = running[i].maximum + log2f(sum);
-    a.row_sums.largest[at] = running[i].maximum / scale;
+    a.row_stats.lse[at] = running[i].maximum + log2f(sum);
+    a.row_stats.largest[at] = running[i].maximum / scale;
   }
 }
 
 }  // namespace
 
-void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
+void compute_attention_f32(const AttentionArguments& a, cudaStream_t stream) {
   dispatch_width<32, 64, 128, 256, 512>(std::max(a.d_head, a.d_value), [&](auto width) {
-    using Shape = Float32Shape<width>;
-    launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a,
+    using Shape = Float32TileShape<width>;
+    launch_attention_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Tiles<Shape>), a,
                                    stream);
   });
 }

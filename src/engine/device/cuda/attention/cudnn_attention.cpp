@@ -42,21 +42,21 @@ void* nvrtc_library() {
 template <typename Function>
 Function* find_library_function(void* library, const std::string& file, const char* name) {
   auto* function = library == nullptr ? nullptr : ::dlsym(library, name);
-  if (function == nullptr) failure("{}: the function {} is not on this machine", file, name);
+  if (function == nullptr) throw_failure("{}: the function {} is not on this machine", file, name);
   return reinterpret_cast<Function*>(function);
 }
 
-void open_cudnn() {
+void require_cudnn() {
   if (cudnn_library() == nullptr)
-    failure(
+    throw_failure(
         "cuDNN: {} is not on this machine ('pip install nvidia-cudnn-cu{}' or your system's cuDNN "
         "{} brings it)",
         kCudnn, CUDART_VERSION / 1000, CUDNN_MAJOR);
 }
 
-void check(cudnnStatus_t status, const char* operation) {
+void check_cudnn(cudnnStatus_t status, const char* operation) {
   if (status != CUDNN_STATUS_SUCCESS)
-    failure("cuDNN: {} failed: {}", operation, cudnnGetErrorString(status));
+    throw_failure("cuDNN: {} failed: {}", operation, cudnnGetErrorString(status));
 }
 
 // Sequence lengths are rounded up to this step, so that similar batches share a cuDNN plan.
@@ -68,12 +68,12 @@ constexpr std::int64_t kFirstLength = 4096;  // length of the plan that is built
 
 }  // namespace
 
-struct CudnnAttention::Library {
+struct CudnnAttention::Impl {
   // Cache key of a cuDNN plan.
-  struct Key {
+  struct PlanKey {
     std::int64_t sequences, length, window;
     bool ragged;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const PlanKey&) const = default;
   };
   struct Plan {
     std::shared_ptr<fe::graph::Graph> graph;  // null: not supported
@@ -81,14 +81,14 @@ struct CudnnAttention::Library {
     std::uint64_t last_use = 0;
   };
 
-  Library(const ModelConfig& model_, DType dtype_, cudaStream_t stream_)
+  Impl(const ModelConfig& model_, DType dtype_, cudaStream_t stream_)
       : model(model_),
         dtype(dtype_),
         row_stride(model_.n_heads * model_.d_head +
                    model_.n_kv_heads * (model_.d_head + model_.d_value())),
         z_stride(model_.n_heads * model_.d_value()),
         stream(stream_) {}
-  ~Library() {
+  ~Impl() {
     if (started.valid()) started.wait();
     if (handle != nullptr) cudnnDestroy(handle);
   }
@@ -99,12 +99,12 @@ struct CudnnAttention::Library {
   }
 
   // Opens cuDNN on `device` and builds a first plan, because that loads cuDNN's kernels.
-  void start(int device) {
-    open_cudnn();
-    cuda::check(cudaSetDevice(device), "use the GPU");
-    check(cudnnCreate(&handle), "start");
-    check(cudnnSetStream(handle, stream), "set the stream");
-    const Key first{1, kFirstLength, 0, false};
+  void start_cudnn(int device) {
+    require_cudnn();
+    check(cudaSetDevice(device), "use the GPU");
+    check_cudnn(cudnnCreate(&handle), "start");
+    check_cudnn(cudnnSetStream(handle, stream), "set the stream");
+    const PlanKey first{1, kFirstLength, 0, false};
     plans[first] = make_plan(first);
   }
 
@@ -119,10 +119,10 @@ struct CudnnAttention::Library {
     }
   }
 
-  const Plan& plan_for(std::int64_t window) {
+  const Plan& find_or_make_plan(std::int64_t window) {
     const auto length = ragged ? (longest + kLengthStep - 1) / kLengthStep * kLengthStep : longest;
-    const Key key{static_cast<std::int64_t>(sequences.size()), length,
-                  window >= longest ? 0 : window, ragged};
+    const PlanKey key{static_cast<std::int64_t>(sequences.size()), length,
+                      window >= longest ? 0 : window, ragged};
     if (!plans.contains(key)) {
       if (plans.size() >= kMostPlans) remove_oldest_plan();
       plans[key] = make_plan(key);
@@ -132,15 +132,15 @@ struct CudnnAttention::Library {
     return plan;
   }
 
-  // Waits for the kernels of the oldest plan, because erasing the plan unloads them.
+  // Evicts the least recently used plan. Waits first, because eviction unloads the plan's kernels.
   void remove_oldest_plan() {
-    cuda::check(cudaStreamSynchronize(stream), "wait for attention");
+    check(cudaStreamSynchronize(stream), "wait for attention");
     plans.erase(std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;
     }));
   }
 
-  Plan make_plan(const Key& key) const;
+  Plan make_plan(const PlanKey& key) const;
   void upload_sequences();
 
   const ModelConfig& model;
@@ -151,7 +151,7 @@ struct CudnnAttention::Library {
   std::future<void> started;
   bool failed = false;
   cudnnHandle_t handle = nullptr;
-  std::map<Key, Plan> plans;
+  std::map<PlanKey, Plan> plans;
   std::uint64_t uses = 0;
   DeviceMemory workspace;
 
@@ -164,15 +164,15 @@ struct CudnnAttention::Library {
 
 CudnnAttention::CudnnAttention(const ModelConfig& model, DType dtype, int device,
                                cudaStream_t stream)
-    : library_(std::make_unique<Library>(model, dtype, stream)) {
-  auto& l = *library_;
-  if (l.supports_model()) l.started = run_in_background([&l, device] { l.start(device); });
+    : impl_(std::make_unique<Impl>(model, dtype, stream)) {
+  auto& l = *impl_;
+  if (l.supports_model()) l.started = run_in_background([&l, device] { l.start_cudnn(device); });
 }
 
 CudnnAttention::~CudnnAttention() = default;
 
 void CudnnAttention::set_sequences(std::span<const Sequence> sequences) {
-  auto& l = *library_;
+  auto& l = *impl_;
   l.wait_for_start();
   l.sequences.assign(sequences.begin(), sequences.end());
   l.longest = 0;
@@ -182,7 +182,7 @@ void CudnnAttention::set_sequences(std::span<const Sequence> sequences) {
   l.uploaded = false;
 }
 
-CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key) const {
+CudnnAttention::Impl::Plan CudnnAttention::Impl::make_plan(const PlanKey& key) const {
   auto graph = std::make_shared<fe::graph::Graph>();
   graph->set_io_data_type(dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -236,7 +236,7 @@ CudnnAttention::Library::Plan CudnnAttention::Library::make_plan(const Key& key)
   return {graph, graph->get_workspace_size()};
 }
 
-void CudnnAttention::Library::upload_sequences() {
+void CudnnAttention::Impl::upload_sequences() {
   if (!ragged || uploaded) return;
   const auto count = sequences.size();
   std::vector<std::int32_t> numbers;
@@ -253,13 +253,13 @@ void CudnnAttention::Library::upload_sequences() {
   uploaded = true;
 }
 
-bool CudnnAttention::attend(const AttentionArguments& a) {
-  auto& l = *library_;
+bool CudnnAttention::try_attend(const AttentionArguments& a) {
+  auto& l = *impl_;
   const auto& last = l.sequences.back();
   const bool countable = (last.begin + last.length) * std::max(l.row_stride, l.z_stride) <=
                          std::numeric_limits<std::int32_t>::max();
   if (!l.supports_model() || (l.ragged && !countable)) return false;
-  const auto& plan = l.plan_for(a.window);
+  const auto& plan = l.find_or_make_plan(a.window);
   if (!plan.graph) return false;
   l.upload_sequences();
   const auto count = l.sequences.size();
@@ -275,7 +275,7 @@ bool CudnnAttention::attend(const AttentionArguments& a) {
   }
   auto* workspace = l.workspace.reserve(std::max<std::int64_t>(plan.workspace, 1), "attention");
   auto status = plan.graph->execute(l.handle, tensors, workspace);
-  if (status.is_bad()) failure("cuDNN: attention failed: {}", status.get_message());
+  if (status.is_bad()) throw_failure("cuDNN: attention failed: {}", status.get_message());
   return true;
 }
 

@@ -3,14 +3,14 @@
 
 namespace qkscope::cuda {
 
-struct CudnnAttention::Library {};
+struct CudnnAttention::Impl {};
 
 CudnnAttention::CudnnAttention(const ModelConfig&, DType, int, cudaStream_t) {}
 CudnnAttention::~CudnnAttention() = default;
 
 void CudnnAttention::set_sequences(std::span<const Sequence>) {}
 
-bool CudnnAttention::attend(const AttentionArguments&) {
+bool CudnnAttention::try_attend(const AttentionArguments&) {
   return false;
 }
 

@@ -35,10 +35,9 @@ int hopper_tile_rows(const HopperHeadShape& head, std::int64_t longest) {
   return kernel != nullptr ? kernel->tile_rows : 0;
 }
 
-cudaError_t hopper_attention(const HopperAttentionArguments& arguments, cudaStream_t stream) {
-  const auto* kernel = choose_hopper_kernel(
-      {arguments.d_head, arguments.d_value, arguments.softcap > 0}, arguments.longest);
-  return kernel != nullptr ? kernel->attend(arguments, stream) : cudaErrorNotSupported;
+cudaError_t launch_hopper_attention(const HopperAttentionArguments& a, cudaStream_t stream) {
+  const auto* kernel = choose_hopper_kernel({a.d_head, a.d_value, a.softcap > 0}, a.longest);
+  return kernel != nullptr ? kernel->attend(a, stream) : cudaErrorNotSupported;
 }
 
 }  // namespace qkscope::cuda

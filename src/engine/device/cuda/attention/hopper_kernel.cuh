@@ -11,20 +11,20 @@
 
 namespace qkscope::cuda {
 
-// Parameters of the scores. FlashInfer's softmax requires a struct with the name ScoreParams.
-struct ScoreParams {
+// Scale and soft cap of attention scores. FlashInfer's kernel reads the member sm_scale by name.
+struct ScoreScaling {
   float sm_scale;
   float softcap;  // 0: none
 };
 
-// FlashInfer's online softmax, which also returns the maximum score of each row.
+// FlashInfer's online softmax, extended to return the maximum score of each row.
 template <int kRows>
-struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
+struct HopperSoftmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   using Base = flashinfer::OnlineSoftmax<kRows, true>;
   // Masked scores get this finite value instead of -infinity: exp() of it is 0 for every scale, and
   // a row that is fully masked within a tile does not compute infinity - infinity = NaN.
   static constexpr float fill_value = -1e7f;
-  CUTLASS_DEVICE explicit Softmax(float scale) : Base(scale) {}
+  CUTLASS_DEVICE explicit HopperSoftmax(float scale) : Base(scale) {}
   struct RowSums {
     typename Base::TensorT lse, largest;
   };
@@ -37,12 +37,12 @@ struct PlainAttentionVariant : flashinfer::StandardAttention {
       : flashinfer::StandardAttention(mainloop, at) {}
   template <int kRows>
   CUTLASS_DEVICE auto GetAttentionUpdater() {
-    return Softmax<kRows>(sm_scale_log2);
+    return HopperSoftmax<kRows>(sm_scale_log2);
   }
 };
 
 // Soft cap: softcap tanh(scale score / softcap) / scale; the caller multiplies by `scale` later.
-// tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of 1e-7 of the cap, FlashInfer's 5e-4.
+// tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of 1e-7 of the cap; FlashInfer's formula has 5e-4.
 struct SoftCappedAttentionVariant {
   float scale_log2, inner, outer;
 
@@ -55,18 +55,18 @@ struct SoftCappedAttentionVariant {
   }
   template <int kRows>
   CUTLASS_DEVICE auto GetAttentionUpdater() {
-    return Softmax<kRows>(scale_log2);
+    return HopperSoftmax<kRows>(scale_log2);
   }
   REGISTER_LOGITS_TRANSFORM(params, score, batch, query, key, head, key_head, {
     return outer - 2.0f * outer * flashinfer::math::ptx_rcp(exp2f(score * inner) + 1.0f);
   })
 };
 
-// FlashInfer's epilogue with two changes: row sums are stored on request, and the barrier between
-// writes to and reads from shared memory counts every thread once. FlashInfer's own barrier counts
-// each thread twice, so one warpgroup can pass it alone (a race).
+// FlashInfer's epilogue with two changes: it can store each row's log-sum-exp and maximum, and the
+// barrier between writes to and reads from shared memory counts every thread once. FlashInfer's own
+// barrier counts each thread twice, so one warpgroup can pass it alone (a race).
 template <typename Traits>
-struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
+struct AttentionEpilogue : flashinfer::CollectiveEpilogue<Traits> {
   using Base = flashinfer::CollectiveEpilogue<Traits>;
   struct Params : Base::Params {
     float* largest;  // (rows, n_heads), like lse_ptr; both or neither are null
@@ -181,8 +181,8 @@ struct TileQueue {
 template <typename Traits, bool kWindow>
 cudaError_t launch_flash_infer(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Element = typename Traits::DTypeQ;
-  using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
-  using Store = Epilogue<Traits>;
+  using Mainloop = flashinfer::CollectiveMainloop<ScoreScaling, Traits, /*CAUSAL=*/true>;
+  using Epilogue = AttentionEpilogue<Traits>;
   using Queue = TileQueue<Traits>;
   const auto layout = [&](int heads, int width, std::int64_t stride) {
     return flashinfer::get_gmem_layout(static_cast<int>(a.rows), heads, width, stride,
@@ -192,16 +192,16 @@ cudaError_t launch_flash_infer(const HopperAttentionArguments& a, cudaStream_t s
       {static_cast<const Element*>(a.q), layout(a.n_heads, Traits::HEAD_DIM_QK, a.q_stride),
        static_cast<const Element*>(a.k), layout(a.n_kv_heads, Traits::HEAD_DIM_QK, a.kv_stride),
        static_cast<const Element*>(a.v), layout(a.n_kv_heads, Traits::HEAD_DIM_VO, a.kv_stride),
-       a.window - 1, ScoreParams{a.scale, a.softcap}});
-  const typename Store::Params epilogue{
-      Store::to_underlying_arguments(
+       a.window - 1, ScoreScaling{a.scale, a.softcap}});
+  const typename Epilogue::Params epilogue{
+      Epilogue::to_underlying_arguments(
           {static_cast<Element*>(a.z), layout(a.n_heads, Traits::HEAD_DIM_VO, a.z_stride), a.lse,
            flashinfer::get_lse_gmem_layout(static_cast<int>(a.rows), a.n_heads)}),
       a.largest, a.n_heads};
   const typename Queue::Params queue{reinterpret_cast<const int4*>(a.tiles), a.tile_count,
                                      a.counter, cutlass::FastDivmod(a.n_heads / a.n_kv_heads)};
   const auto kernel =
-      flashinfer::PrefillWithKVCacheKernel<Mainloop, Store, Traits, kWindow, true, Queue>;
+      flashinfer::PrefillWithKVCacheKernel<Mainloop, Epilogue, Traits, kWindow, true, Queue>;
   auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      Queue::kSharedBytes);
   if (status != cudaSuccess) return status;
@@ -212,25 +212,24 @@ cudaError_t launch_flash_infer(const HopperAttentionArguments& a, cudaStream_t s
   return cudaGetLastError();
 }
 
-template <typename Scores, int kHead, int kValue, int kRows, int kKeys, typename Element>
-cudaError_t launch_with_element_type(const HopperAttentionArguments& a, cudaStream_t stream) {
+template <typename Variant, int kHead, int kValue, int kRows, int kKeys, typename Element>
+cudaError_t launch_hopper_kernel(const HopperAttentionArguments& a, cudaStream_t stream) {
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kValue, kRows,
                                                    kKeys, /*NUM_STAGES=*/2, Element, Element,
-                                                   Element, std::int32_t, Scores>;
+                                                   Element, std::int32_t, Variant>;
   return a.window > 0 ? launch_flash_infer<Traits, true>(a, stream)
                       : launch_flash_infer<Traits, false>(a, stream);
 }
 
 template <bool kCapped, int kHead, int kRows, int kKeys, int kValue>
 HopperKernelInstance hopper_kernel_instance() {
-  using Scores = std::conditional_t<kCapped, SoftCappedAttentionVariant, PlainAttentionVariant>;
+  using Variant = std::conditional_t<kCapped, SoftCappedAttentionVariant, PlainAttentionVariant>;
   return {
       {kHead, kValue, kCapped}, kRows, [](const HopperAttentionArguments& a, cudaStream_t stream) {
-        return a.bf16
-                   ? launch_with_element_type<Scores, kHead, kValue, kRows, kKeys,
-                                              cutlass::bfloat16_t>(a, stream)
-                   : launch_with_element_type<Scores, kHead, kValue, kRows, kKeys, cutlass::half_t>(
-                         a, stream);
+        return a.bf16 ? launch_hopper_kernel<Variant, kHead, kValue, kRows, kKeys,
+                                             cutlass::bfloat16_t>(a, stream)
+                      : launch_hopper_kernel<Variant, kHead, kValue, kRows, kKeys, cutlass::half_t>(
+                            a, stream);
       }};
 }
 

@@ -7,11 +7,11 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kKeys = 128;    // columns of a block, one per thread
-constexpr int kHeads = 4;     // heads of a block, which share the keys it loads
-constexpr int kColumns = 64;  // dimensions in shared memory at a time
+constexpr int kHeads = 4;     // query heads of a block, which share the keys that it loads
+constexpr int kColumns = 64;  // head dimensions in shared memory at a time
 constexpr int kSoftmaxThreads = 256;
 
-struct ScoreMemory {
+struct OperandTiles {
   float q[kHeads][kColumns];
   float k[kKeys][kColumns + 1];  // odd pitch: the keys of a warp fall into different banks
 };
@@ -27,7 +27,7 @@ struct ScoreBlockOperands {
 
 // Loads dimensions [from, from + kColumns) of a block's queries and keys; zeros past d_head.
 template <typename T>
-__device__ void load(ScoreMemory& memory, const ScoreBlockOperands<T>& source, int from) {
+__device__ void load_operands(OperandTiles& memory, const ScoreBlockOperands<T>& source, int from) {
   for (int item = threadIdx.x; item < kHeads * kColumns; item += kKeys) {
     const int head = item / kColumns, column = item % kColumns;
     const bool valid = head < source.heads && from + column < source.d_head;
@@ -42,12 +42,12 @@ __device__ void load(ScoreMemory& memory, const ScoreBlockOperands<T>& source, i
   }
 }
 
-// One block computes kKeys columns of one selected row, for up to kHeads query heads of one key
-// head. Grid: x runs over (row, columns), y over (key head, subset of its query heads).
+// One block computes the scores of one query row and kKeys keys, for up to kHeads query heads of
+// one key head. Grid: x runs over (row, columns), y over (key head, subset of its query heads).
 template <typename T>
 __global__ void __launch_bounds__(kKeys)
     scores_kernel(const ScoreRowsArguments a, int column_blocks, int head_parts) {
-  __shared__ ScoreMemory memory;
+  __shared__ OperandTiles memory;
   const auto row = static_cast<std::int64_t>(blockIdx.x / column_blocks);
   const auto column = static_cast<std::int64_t>(blockIdx.x % column_blocks) * kKeys;
   const auto group = static_cast<int>(a.n_heads / a.n_kv_heads);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kKeys)
         .keys = static_cast<int>(min(last + 1, std::int64_t{kKeys})),
         .d_head = d_head};
     for (int from = 0; from < d_head; from += kColumns) {
-      load(memory, source, from);
+      load_operands(memory, source, from);
       __syncthreads();
 #pragma unroll 16
       for (int i = 0; i < kColumns; ++i)
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kKeys)
 
 // Block-wide reduction in a fixed order; every thread receives the result.
 template <typename Combine>
-__device__ float reduce_block(float value, Combine combine) {
+__device__ float reduce_over_block(float value, Combine combine) {
   __shared__ float warps[kSoftmaxThreads / 32];
   for (int distance = 16; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
@@ -113,19 +113,19 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
   float* pattern = a.pattern + index * a.keys;
   const auto first = static_cast<std::int64_t>(a.first_key[row]) - a.sequence_begin[row];
   const auto last = static_cast<std::int64_t>(a.last_key[row]) - a.sequence_begin[row];
-  // Each thread sums a fixed set of columns, so partial sums do not depend on the window's start.
+  // Each thread sums a fixed set of columns, so sums do not depend on the first visible key.
   const auto begin = first / kSoftmaxThreads * kSoftmaxThreads + threadIdx.x;
 
   float maximum = -INFINITY;
   for (auto column = begin; column <= last; column += kSoftmaxThreads)
     maximum = fmaxf(maximum, scores[column]);
-  maximum = reduce_block(maximum, [](float x, float y) { return fmaxf(x, y); });
+  maximum = reduce_over_block(maximum, [](float x, float y) { return fmaxf(x, y); });
   const float sink = a.sinks == nullptr ? -INFINITY : a.sinks[index / a.count];
   maximum = fmaxf(maximum, sink);
   float sum = 0.0f;
   for (auto column = begin; column <= last; column += kSoftmaxThreads)
     sum += expf(scores[column] - maximum);
-  sum = reduce_block(sum, [](float x, float y) { return x + y; });
+  sum = reduce_over_block(sum, [](float x, float y) { return x + y; });
   if (a.sinks != nullptr) sum += expf(sink - maximum);
   for (auto column = std::int64_t{threadIdx.x}; column < a.keys; column += kSoftmaxThreads)
     pattern[column] =

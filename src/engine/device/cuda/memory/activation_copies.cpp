@@ -11,14 +11,14 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
-// Largest activation in the compute type, in bytes, to copy while later layers run.
+// Largest activation, in bytes, that is copied asynchronously without a conversion to float32.
 constexpr std::int64_t kMostNativeBytes = std::int64_t{1} << 30;
-// Smallest allocation of a copy: sizes vary between layers, and allocation synchronizes the GPU.
+// Minimum buffer capacity, so that small copies share buffers: allocation synchronizes the GPU.
 constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
-constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // copied at a time by fetch and put
-constexpr std::int64_t kCopyBytes = std::int64_t{2} << 20;    // per thread, of a huge page
+constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // per step of a whole copy
+constexpr std::int64_t kCopyBytes = std::int64_t{2} << 20;    // per thread: a huge page
 
-Shape selected_shape(const DeviceView& view, const SelectedIndices& selected = {}) {
+Shape selected_shape(const ActivationView& view, const RowHeadSelection& selected = {}) {
   const auto rows = selected.rows.empty() ? view.rows : std::ssize(selected.rows);
   const auto heads = selected.heads.empty() ? view.heads : std::ssize(selected.heads);
   return view.by_head ? Shape{rows, heads, view.width} : Shape{rows, heads * view.width};
@@ -31,31 +31,30 @@ std::int64_t round_up_to_buffer_capacity(std::int64_t bytes) {
 }
 
 // Returns true if two staging buffers of `bytes` bytes, for q and for k, fit into free GPU memory.
-bool fits_free_gpu_memory(std::int64_t bytes) {
-  std::size_t free = 0;
-  std::size_t total = 0;
+bool fits_in_gpu_memory(std::int64_t bytes) {
+  std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for the free memory of the GPU");
   return free >= 2 * as_index(round_up_to_buffer_capacity(bytes));
 }
 
-// Number of rows per step when a whole activation is copied in several steps.
-std::int64_t rows_per_copy_step(const DeviceView& view) {
+std::int64_t rows_per_copy_step(const ActivationView& view) {
   return std::max<std::int64_t>(1, kPieceBytes / kFloatBytes / (view.heads * view.width));
 }
 
 }  // namespace
 
-ActivationCopier::ActivationCopier(cudaStream_t compute)
-    : compute_(compute), transfers_(compute, kMostPendingBytes) {}
+ActivationCopier::ActivationCopier(cudaStream_t compute_stream)
+    : compute_stream_(compute_stream), transfers_(compute_stream, kMostPendingBytes) {}
 
 // Kernels read the row and head indices many times, so the indices are copied to the GPU first.
-void ActivationCopier::gather_selected(const DeviceView& view, const SelectedIndices& selected,
-                                       UploadBuffer& indices, float* to) {
+void ActivationCopier::gather_selection(const ActivationView& view,
+                                        const RowHeadSelection& selected, UploadBuffer& indices,
+                                        float* to) {
   const auto& rows = selected.rows;
   const auto& heads = selected.heads;
   auto numbers = rows;
   numbers.insert(numbers.end(), heads.begin(), heads.end());
-  const auto* at = indices.upload(numbers, "row numbers", compute_);
+  const auto* at = indices.upload(numbers, "row numbers", compute_stream_);
   gather_floats({.x = view.data,
                  .row_stride = view.row_stride,
                  .rows = rows.empty() ? nullptr : at,
@@ -65,24 +64,24 @@ void ActivationCopier::gather_selected(const DeviceView& view, const SelectedInd
                  .head_count = heads.empty() ? view.heads : std::ssize(heads),
                  .width = view.width,
                  .dtype = view.dtype},
-                compute_);
+                compute_stream_);
 }
 
-void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndices& selected,
-                                    HostReader show) {
+void ActivationCopier::copy_to_host(const ActivationView& view, const RowHeadSelection& selected,
+                                    std::function<void(ConstTensorView)> show) {
   const bool native = selected.native_type && selected.empty();
   const auto dtype = native ? view.dtype : DType::f32;
   const auto shape = selected_shape(view, selected);
   const auto bytes = shape.count() * element_bytes(dtype);
-  const bool fits = native ? bytes <= kMostNativeBytes && fits_free_gpu_memory(bytes)
-                           : bytes <= kMostPendingBytes;
+  const bool fits =
+      native ? bytes <= kMostNativeBytes && fits_in_gpu_memory(bytes) : bytes <= kMostPendingBytes;
   if (selected.empty() && !fits) {
     deliver_copies();
-    show(fetch(view, dtype));
+    show(fetch_activation(view, dtype));
     return;
   }
   // q and k of one layer are in flight together; the host processes them during attention.
-  if (native) transfers_.raise_limit(2 * bytes);
+  if (native) transfers_.raise_byte_limit(2 * bytes);
   auto* gathered =
       transfers_.begin_transfer(bytes, round_up_to_buffer_capacity(bytes), "captured rows");
   const auto row = view.heads * view.width;
@@ -94,48 +93,48 @@ void ActivationCopier::copy_to_host(const DeviceView& view, const SelectedIndice
                .count = view.rows,
                .n = row,
                .dtype = dtype},
-              compute_);
+              compute_stream_);
   else
-    gather_selected(view, selected, transfers_.index_buffer(), reinterpret_cast<float*>(gathered));
-  transfers_.send([shape, dtype, show = std::move(show)](const std::byte* values) {
+    gather_selection(view, selected, transfers_.index_buffer(), reinterpret_cast<float*>(gathered));
+  transfers_.enqueue_copy([shape, dtype, show = std::move(show)](const std::byte* values) {
     show({values, dtype, shape});
   });
 }
 
-std::shared_ptr<void> ActivationCopier::copy_on_device(const DeviceView& view,
-                                                       const SelectedIndices& selected,
+std::shared_ptr<void> ActivationCopier::copy_on_device(const ActivationView& view,
+                                                       const RowHeadSelection& selected,
                                                        Shape& shape) {
   shape = selected_shape(view, selected);
   auto memory = std::make_shared<DeviceMemory>();
   auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloatBytes, "an activation"));
-  gather_selected(view, selected, indices_, to);
-  if (!selected.empty()) check(cudaStreamSynchronize(compute_), "copy an activation");
+  gather_selection(view, selected, indices_, to);
+  if (!selected.empty()) check(cudaStreamSynchronize(compute_stream_), "copy an activation");
   return {memory, to};
 }
 
-bool ActivationCopier::put(const float* values, const DeviceView& view) {
+bool ActivationCopier::overwrite_activation(const float* values, const ActivationView& view) {
   // Waits for all streams: the observer may have written the values on a different stream.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
   if (holds_same_floats(values, view)) return false;
-  scatter_floats(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
-                 compute_);
-  check(cudaStreamSynchronize(compute_), "take an edited activation");
+  write_float_rows(values, view.data, view.rows, view.heads * view.width, view.row_stride,
+                   view.dtype, compute_stream_);
+  check(cudaStreamSynchronize(compute_stream_), "take an edited activation");
   return true;
 }
 
-bool ActivationCopier::holds_same_floats(const float* values, const DeviceView& view) {
+bool ActivationCopier::holds_same_floats(const float* values, const ActivationView& view) {
   const auto row = view.heads * view.width;
   const auto step = rows_per_copy_step(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
     if (!are_bytes_equal(gather_row_range(view, begin, count), values + begin * row,
-                         count * row * kFloatBytes, compute_))
+                         count * row * kFloatBytes, compute_stream_))
       return false;
   }
   return true;
 }
 
-const float* ActivationCopier::gather_row_range(const DeviceView& view, std::int64_t begin,
+const float* ActivationCopier::gather_row_range(const ActivationView& view, std::int64_t begin,
                                                 std::int64_t count) {
   const auto row = view.heads * view.width;
   const auto element = element_bytes(view.dtype);
@@ -147,11 +146,11 @@ const float* ActivationCopier::gather_row_range(const DeviceView& view, std::int
                  .head_count = view.heads,
                  .width = view.width,
                  .dtype = view.dtype},
-                compute_);
+                compute_stream_);
   return piece;
 }
 
-Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
+Tensor ActivationCopier::fetch_activation(const ActivationView& view, DType dtype) {
   Tensor whole(selected_shape(view), dtype);
   const auto element = dtype_size(dtype);
   const auto row = view.heads * view.width;
@@ -167,9 +166,9 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
                            ? static_cast<const void*>(gather_row_range(view, begin, count))
                            : static_cast<const std::byte*>(view.data) + as_index(begin) * stride;
     check(cudaMemcpy2DAsync(host, row_bytes, from, converts ? row_bytes : stride, row_bytes,
-                            as_index(count), cudaMemcpyDeviceToHost, compute_),
+                            as_index(count), cudaMemcpyDeviceToHost, compute_stream_),
           "copy an activation to the host");
-    check(cudaStreamSynchronize(compute_), "wait for an activation");
+    check(cudaStreamSynchronize(compute_stream_), "wait for an activation");
     // Copies with several threads, because the first write to newly allocated memory is slow.
     const auto bytes = count * static_cast<std::int64_t>(row_bytes);
     parallel_for_ranges(bytes, kCopyBytes, [&](std::int64_t first, std::int64_t last) {
@@ -180,7 +179,7 @@ Tensor ActivationCopier::fetch(const DeviceView& view, DType dtype) {
   return whole;
 }
 
-void ActivationCopier::put(ConstTensorView values, const DeviceView& view) {
+void ActivationCopier::overwrite_activation(ConstTensorView values, const ActivationView& view) {
   const auto row = view.heads * view.width;
   const auto step = std::min(rows_per_copy_step(view), view.rows);
   auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloatBytes, "an activation"));
@@ -190,11 +189,11 @@ void ActivationCopier::put(ConstTensorView values, const DeviceView& view) {
     const auto count = std::min(step, view.rows - begin);
     const auto bytes = as_index(count * row * kFloatBytes);
     std::memcpy(host, values.data<float>() + begin * row, bytes);
-    check(cudaMemcpyAsync(piece, host, bytes, cudaMemcpyHostToDevice, compute_),
+    check(cudaMemcpyAsync(piece, host, bytes, cudaMemcpyHostToDevice, compute_stream_),
           "copy an edited activation to the GPU");
-    scatter_floats(piece, static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
-                   count, row, view.row_stride, view.dtype, compute_);
-    check(cudaStreamSynchronize(compute_), "wait for an edited activation");
+    write_float_rows(piece, static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
+                     count, row, view.row_stride, view.dtype, compute_stream_);
+    check(cudaStreamSynchronize(compute_stream_), "wait for an edited activation");
   }
 }
 

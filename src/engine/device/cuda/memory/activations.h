@@ -18,38 +18,38 @@
 
 namespace qkscope::cuda {
 
-// States of recurrent mixers in a KV cache. Each slot has two rows. A pass reads the current row
-// and writes the other one; commit() swaps them, so a pass that throws leaves the states unchanged.
+// Recurrent mixer states in a KV cache. Each slot (sequence) has two rows: a pass reads the current
+// one and writes the other; commit() swaps them, so a pass that throws leaves the states unchanged.
 class RecurrentStates {
  public:
   RecurrentStates(const ModelConfig& model, std::int64_t slots)
       : input_floats_((model.mixer.taps - 1) * model.mixer.channels()),
-        is_second_(as_index(slots)),
+        uses_second_row_(as_index(slots)),
         layers_(model.layers.size()) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
       if (model.layers[i].has_state())
         layers_[i].reserve(slots * cuda_mixer_state_bytes(model.mixer), "recurrent states");
   }
 
-  // Last inputs of the convolution, shape (2 * slots, taps - 1, channels).
-  float* inputs(std::int64_t layer) const { return layers_[as_index(layer)].as<float>(); }
-  // Recurrent states, shape (2 * slots, value_heads, d_key, d_value); none for short convolutions.
+  // Last inputs of the convolution, two per slot: shape (2 * slots, taps - 1, channels).
+  float* conv_states(std::int64_t layer) const { return layers_[as_index(layer)].as<float>(); }
+  // States, two per slot: (2 * slots, value_heads, d_key, d_value); none for short convolutions.
   float* states(std::int64_t layer) const {
-    return inputs(layer) + 2 * std::ssize(is_second_) * input_floats_;
+    return conv_states(layer) + 2 * std::ssize(uses_second_row_) * input_floats_;
   }
   std::int32_t current_row(std::int64_t slot) const {
-    return static_cast<std::int32_t>(2 * slot) + (is_second_[as_index(slot)] ? 1 : 0);
+    return static_cast<std::int32_t>(2 * slot) + (uses_second_row_[as_index(slot)] ? 1 : 0);
   }
   std::int32_t next_row(std::int64_t slot) const { return current_row(slot) ^ 1; }
 
   void commit(std::span<const Sequence> sequences) {
-    for (const auto& sequence : sequences) is_second_[as_index(sequence.slot)].flip();
+    for (const auto& sequence : sequences) uses_second_row_[as_index(sequence.slot)].flip();
   }
 
  private:
   std::int64_t input_floats_;
-  std::vector<bool> is_second_;       // (slots) the current row is the second one
-  std::vector<DeviceMemory> layers_;  // inputs, then states
+  std::vector<bool> uses_second_row_;  // (slots) the current row is the second one
+  std::vector<DeviceMemory> layers_;   // inputs, then states
 };
 
 class Activations {
@@ -86,8 +86,8 @@ class Activations {
     residual_kept_ = queries_kept_ = has_layer_input_ = false;
   }
   void begin_layer(const LayerConfig& layer) { layer_ = layer; }
-  const LayerConfig& layer() const { return layer_; }  // the current layer
-  // Switches residual stream and queries to separate buffers with space for `rows` kept rows.
+  const LayerConfig& layer_config() const { return layer_; }  // the current layer
+  // Switches residual(), queries() and attention_gate() to buffers for only the `rows` kept rows.
   void switch_to_kept_rows(std::int64_t rows) {
     kept_residual_.reserve_with_slack(rows * model_.d_model * element_, "kept rows");
     kept_queries_.reserve_with_slack(rows * q_width() * element_, "kept queries");
@@ -95,11 +95,11 @@ class Activations {
       kept_attention_gate_.reserve_with_slack(rows * q_width() * element_, "kept queries");
     residual_kept_ = queries_kept_ = true;
   }
-  // Switches the queries back to the q part of qkv, before the next projection.
-  void read_queries_from_qkv() { queries_kept_ = false; }
+  // Switches queries() and attention_gate() from the kept rows back to the projection outputs.
+  void discard_kept_queries() { queries_kept_ = false; }
 
   // Allocates a copy of the residual stream at the input of a layer, for MLPs that run in parallel
-  // to attention (parallel residual), and a buffer for the kept rows of that copy.
+  // with attention (parallel residual), and a buffer for the kept rows of that copy.
   void* reserve_layer_input(std::int64_t rows) {
     has_layer_input_ = true;
     layer_input_kept_ = false;
@@ -132,10 +132,10 @@ class Activations {
     return queries_kept_ ? kept_queries_.data() : qkv_.data();
   }
   std::int64_t query_stride() const { return queries_kept_ ? q_width() : qkv_width(); }
-  void* residual_update(std::int64_t row = 0) const {  // (rows, d_model), after reserve_update
+  void* residual_update(std::int64_t row = 0) const {  // (rows, d_model), once reserved
     return element_address(update_, row * model_.d_model);
   }
-  void reserve_update(std::int64_t rows) {
+  void reserve_residual_update(std::int64_t rows) {
     update_.reserve(rows * model_.d_model * element_, "updates");
   }
 
@@ -144,32 +144,32 @@ class Activations {
     mlp_rows_ = rows;
     is_gated_ = false;
   }
-  void* reserve_gate_up() {  // (rows, mlp_width)
-    return gate_up_.reserve(mlp_rows_ * mlp_width() * element_, "the MLP");
+  void* reserve_gate_up() {  // (rows, gate_up_width)
+    return gate_up_.reserve(mlp_rows_ * gate_up_width() * element_, "the MLP");
   }
-  void* reserve_gated() {  // (rows, d_mlp)
+  void* reserve_gated_product() {  // (rows, d_mlp)
     is_gated_ = true;
     return gated_.reserve(mlp_rows_ * d_mlp() * element_, "the MLP");
   }
-  std::int64_t mlp_rows() const { return mlp_rows_; }
-  std::int64_t mlp_width() const { return (model_.gated_mlp() ? 2 : 1) * d_mlp(); }
+  std::int64_t mlp_chunk_rows() const { return mlp_rows_; }
+  std::int64_t gate_up_width() const { return (model_.gated_mlp() ? 2 : 1) * d_mlp(); }
   void* gate_up() const { return gate_up_.data(); }
-  void* gated() const { return gated_.data(); }
+  void* gated_product() const { return gated_.data(); }
 
   void* reserve_logits(std::int64_t rows) {  // (rows, vocab_size)
     return logits_.reserve(rows * model_.vocab_size * element_, "logits");
   }
 
   // Returns the view of a buffer that observers see, with `rows` active rows.
-  DeviceView view(ActivationBuffer buffer, std::int64_t rows) const {
+  ActivationView view(ActivationBuffer buffer, std::int64_t rows) const {
     const auto& m = model_;
     const auto plain = [&](void* data, std::int64_t width, std::int64_t stride,
                            std::int64_t count) {
-      return DeviceView{data, stride, count, 1, width, false, dtype_};
+      return ActivationView{data, stride, count, 1, width, false, dtype_};
     };
     const auto heads = [&](void* data, std::int64_t count, std::int64_t width,
                            std::int64_t stride) {
-      return DeviceView{data, stride, rows, count, width, true, dtype_};
+      return ActivationView{data, stride, rows, count, width, true, dtype_};
     };
     switch (buffer) {
       case ActivationBuffer::residual:
@@ -187,15 +187,15 @@ class Activations {
       case ActivationBuffer::update:
         return plain(residual_update(), m.d_model, m.d_model, rows);
       case ActivationBuffer::gate:
-        if (is_gated_) return plain(gated(), d_mlp(), d_mlp(), mlp_rows_);
-        return plain(gate_up(), d_mlp(), mlp_width(), mlp_rows_);
+        if (is_gated_) return plain(gated_product(), d_mlp(), d_mlp(), mlp_rows_);
+        return plain(gate_up(), d_mlp(), gate_up_width(), mlp_rows_);
       case ActivationBuffer::up:
-        return plain(element_address(gate_up_, d_mlp()), d_mlp(), mlp_width(), mlp_rows_);
+        return plain(element_address(gate_up_, d_mlp()), d_mlp(), gate_up_width(), mlp_rows_);
       case ActivationBuffer::router_logits:
       case ActivationBuffer::expert_weights:
       case ActivationBuffer::expert_indices:
       case ActivationBuffer::kv_latent:
-        QKSCOPE_ASSERT(false);  // expert_mixture.h and layer_attention.h have them
+        QKSCOPE_ASSERT(false);  // these are in mixture_of_experts.h and layer_attention.h
       case ActivationBuffer::logits:
         break;
     }
@@ -233,10 +233,10 @@ class Activations {
   bool is_gated_ = false;
 };
 
-class CudaKeyValueStore : public KeyValueStore {
+class CudaKvCacheMemory : public KvCacheMemory {
  public:
   // The allocation is charged to `budget`, which must outlive the cache.
-  CudaKeyValueStore(const ModelConfig& model, DType dtype, DeviceBudget& budget,
+  CudaKvCacheMemory(const ModelConfig& model, DType dtype, GpuMemoryBudget& budget,
                     std::int64_t sequences, std::int64_t positions)
       : model_(model),
         dtype_(dtype),
@@ -245,15 +245,15 @@ class CudaKeyValueStore : public KeyValueStore {
         rows_(sequences * positions),
         layers_(model.layers.size()) {
     if (rows_ > INT32_MAX)
-      bad_input("a cache of {} texts of {} tokens on CUDA: expected at most {} tokens together",
-                sequences, positions, INT32_MAX);
+      reject("a cache of {} texts of {} tokens on CUDA: expected at most {} tokens together",
+             sequences, positions, INT32_MAX);
     bytes_ = budget_.reserve_cache(sequences, positions);
     try {
       for (std::int64_t i = 0; i < model.n_layers; ++i) {
         if (!model.layer(i).has_attention() || model.layer(i).shares_kv()) continue;
         const auto bytes = rows_ * view(i, true).row_stride * element_bytes(dtype_);
         auto* const memory = layers_[as_index(i)].reserve(bytes, "cached keys and values");
-        // Attention multiplies masked rows by 0, even rows never written, so these must not be NaN.
+        // Attention multiplies masked rows by 0, even unwritten ones, so no row may contain NaN.
         check(cudaMemset(memory, 0, as_index(bytes)), "clear the cache");
       }
       check(cudaStreamSynchronize(nullptr), "clear the cache");
@@ -263,15 +263,15 @@ class CudaKeyValueStore : public KeyValueStore {
       throw;
     }
   }
-  ~CudaKeyValueStore() override { budget_.release_cache(bytes_); }
-  CudaKeyValueStore(const CudaKeyValueStore&) = delete;
-  CudaKeyValueStore& operator=(const CudaKeyValueStore&) = delete;
+  ~CudaKvCacheMemory() override { budget_.release_cache(bytes_); }
+  CudaKvCacheMemory(const CudaKvCacheMemory&) = delete;
+  CudaKvCacheMemory& operator=(const CudaKvCacheMemory&) = delete;
 
   // Returns the states of recurrent and convolution layers, or null if the model has none.
-  RecurrentStates* recurrent() { return recurrent_ ? &*recurrent_ : nullptr; }
+  RecurrentStates* recurrent_states() { return recurrent_ ? &*recurrent_ : nullptr; }
 
   // View of the keys or values of a layer, shape (sequences * positions, n_kv_heads, head width).
-  DeviceView view(std::int64_t layer, bool keys) const {
+  ActivationView view(std::int64_t layer, bool keys) const {
     const auto& config = model_.layer(layer);
     const auto heads = model_.n_kv_heads_of(config);
     const auto d_head = model_.d_head_of(config), d_value = model_.d_value_of(config);
@@ -296,7 +296,7 @@ class CudaKeyValueStore : public KeyValueStore {
   }
 
   // View of all cached positions of a sequence: keys or values of a layer.
-  DeviceView sequence_view(std::int64_t layer, bool keys, const Sequence& sequence) const {
+  ActivationView sequence_view(std::int64_t layer, bool keys, const Sequence& sequence) const {
     auto part = view(layer, keys);
     const auto first = sequence.slot * positions_ * part.row_stride;
     part.data = static_cast<std::byte*>(part.data) + first * element_bytes(dtype_);
@@ -307,7 +307,7 @@ class CudaKeyValueStore : public KeyValueStore {
  private:
   const ModelConfig& model_;
   DType dtype_;
-  DeviceBudget& budget_;
+  GpuMemoryBudget& budget_;
   std::int64_t positions_;
   std::int64_t rows_;
   std::int64_t bytes_ = 0;            // total over all layers

@@ -9,7 +9,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Smallest allocation of an UploadBuffer: lengths vary by layer, and growing synchronizes the GPU.
+// Minimum capacity of an UploadBuffer: uploads vary in length, and growing synchronizes the GPU.
 constexpr std::int64_t kLeastUploadBytes = std::int64_t{16} << 10;
 constexpr std::size_t kMostPending = 16;  // transfers in flight; more would only cost memory
 
@@ -17,22 +17,21 @@ constexpr std::size_t kMostPending = 16;  // transfers in flight; more would onl
 
 void check(cudaError_t status, const char* operation) {
   if (status == cudaSuccess) return;
-  failure("CUDA: {} failed: {} ({})", operation, cudaGetErrorString(status),
-          cudaGetErrorName(status));
+  throw_failure("CUDA: {} failed: {} ({})", operation, cudaGetErrorString(status),
+                cudaGetErrorName(status));
 }
 
 template <>
-void GrowingMemory<DeviceMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
+void GrowableBuffer<DeviceMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = as_index(std::max<std::int64_t>(bytes, 1));
   const auto status = cudaMalloc(&memory, size);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // clears the error, which is handled here
-    std::size_t free = 0;
-    std::size_t total = 0;
+    std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "ask for free memory");
-    failure(
+    throw_failure(
         "CUDA: out of memory: {} need {}, {} of {} are left on the GPU; take shorter texts, "
         "fewer documents at a time, or let the weights stream (--device-memory)",
         what, format_bytes(size), format_bytes(free), format_bytes(total));
@@ -43,37 +42,36 @@ void GrowingMemory<DeviceMemoryDeleter>::allocate(std::int64_t bytes, const char
 }
 
 template <>
-void GrowingMemory<PinnedMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
+void GrowableBuffer<PinnedMemoryDeleter>::allocate(std::int64_t bytes, const char* what) {
   reset();
   void* memory = nullptr;
   const auto size = as_index(std::max<std::int64_t>(bytes, 1));
   const auto status = cudaHostAlloc(&memory, size, cudaHostAllocDefault);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    failure("out of memory: {} need {} of pinned host memory", what, format_bytes(size));
+    throw_failure("out of memory: {} need {} of pinned host memory", what, format_bytes(size));
   }
   check(status, "allocate pinned host memory");
   memory_.reset(memory);
   bytes_ = bytes;
 }
 
-std::size_t shared_memory_limit() {
-  int device = 0;
-  int bytes = 0;
+std::size_t max_shared_memory_bytes() {
+  int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "ask the GPU");
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "ask the GPU");
   return as_index(bytes);
 }
 
-bool Event::done() const {
+bool GpuEvent::has_occurred() const {
   const auto status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) return false;
   check(status, "look at an event");
   return true;
 }
 
-double Event::seconds_since(const Event& earlier) const {
+double GpuEvent::seconds_since(const GpuEvent& earlier) const {
   float milliseconds = 0.0f;
   check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "time two events");
   return static_cast<double>(milliseconds) / 1000.0;
@@ -98,10 +96,10 @@ void UploadBuffer::upload_bytes(std::span<const std::byte> values, const char* w
 
 std::byte* HostTransfers::begin_transfer(std::int64_t bytes, std::int64_t capacity,
                                          const char* what) {
-  while (!pending_.empty() && pending_.front()->arrived.done()) deliver_first();
+  while (!pending_.empty() && pending_.front()->arrived.has_occurred()) deliver_oldest();
   while (!pending_.empty() &&
          (pending_.size() >= kMostPending || pending_bytes_ + bytes > most_bytes_))
-    deliver_first();
+    deliver_oldest();
   // Reuses the smallest buffer that fits, because an allocation synchronizes the GPU.
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it)
@@ -120,11 +118,11 @@ std::byte* HostTransfers::begin_transfer(std::int64_t bytes, std::int64_t capaci
   return next_->device.as<std::byte>();
 }
 
-void HostTransfers::send(Deliver deliver) {
+void HostTransfers::enqueue_copy(DeliveryCallback deliver, cudaStream_t writer) {
   QKSCOPE_ASSERT(next_ != nullptr);
   auto& transfer = *next_;
   transfer.deliver = std::move(deliver);
-  transfer.filled.record(compute_);
+  transfer.filled.record(writer);
   transfer.filled.make_stream_wait(copies_);
   check(cudaMemcpyAsync(transfer.host.data(), transfer.device.data(), as_index(transfer.bytes),
                         cudaMemcpyDeviceToHost, copies_),
@@ -134,7 +132,7 @@ void HostTransfers::send(Deliver deliver) {
   pending_.push_back(std::move(next_));
 }
 
-void HostTransfers::deliver_first() {
+void HostTransfers::deliver_oldest() {
   auto transfer = std::move(pending_.front());
   pending_.pop_front();
   pending_bytes_ -= transfer->bytes;
@@ -144,7 +142,7 @@ void HostTransfers::deliver_first() {
 }
 
 void HostTransfers::deliver_all() {
-  while (!pending_.empty()) deliver_first();
+  while (!pending_.empty()) deliver_oldest();
 }
 
 void HostTransfers::discard_all() {

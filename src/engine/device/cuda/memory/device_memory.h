@@ -1,4 +1,4 @@
-// RAII of GPU memory, pinned memory, streams and events; transfers; checks of CUDA error codes.
+// RAII wrappers for GPU memory, pinned memory, streams and events; transfers; CUDA error checks.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct PinnedMemoryDeleter {
 
 // A buffer that grows on demand; growing discards its contents. `Free` is the deleter.
 template <typename Free>
-class GrowingMemory {
+class GrowableBuffer {
  public:
   // Grows the buffer to at least `bytes` bytes. `what` names it in the out-of-memory message.
   void* reserve(std::int64_t bytes, const char* what) {
@@ -76,34 +76,36 @@ class GrowingMemory {
   std::int64_t bytes_ = 0;
 };
 
-using DeviceMemory = GrowingMemory<DeviceMemoryDeleter>;
+using DeviceMemory = GrowableBuffer<DeviceMemoryDeleter>;
 // Page-locked host memory that the GPU can read and write.
-using PinnedMemory = GrowingMemory<PinnedMemoryDeleter>;
+using PinnedMemory = GrowableBuffer<PinnedMemoryDeleter>;
 
 // Largest amount of shared memory, in bytes, that one block can request.
-std::size_t shared_memory_limit();
+std::size_t max_shared_memory_bytes();
 
-class Stream {
+class GpuStream {
  public:
-  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream"); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  GpuStream() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
+  }
+  ~GpuStream() { cudaStreamDestroy(stream_); }
+  GpuStream(const GpuStream&) = delete;
+  GpuStream& operator=(const GpuStream&) = delete;
   operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor)
 
  private:
   cudaStream_t stream_ = nullptr;
 };
 
-class Event {
+class GpuEvent {
  public:
-  // Timing is off by default; seconds_since() needs events created with cudaEventDefault.
-  explicit Event(unsigned flags = cudaEventDisableTiming) {
+  // By default, events record no time; seconds_since() needs two events with cudaEventDefault.
+  explicit GpuEvent(unsigned flags = cudaEventDisableTiming) {
     check(cudaEventCreateWithFlags(&event_, flags), "create an event");
   }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
+  ~GpuEvent() { cudaEventDestroy(event_); }
+  GpuEvent(const GpuEvent&) = delete;
+  GpuEvent& operator=(const GpuEvent&) = delete;
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "record an event"); }
   // Blocks the host until the event has occurred.
@@ -111,8 +113,8 @@ class Event {
   void make_stream_wait(cudaStream_t stream) const {
     check(cudaStreamWaitEvent(stream, event_, 0), "order two streams");
   }
-  bool done() const;
-  double seconds_since(const Event& earlier) const;  // both events have occurred
+  bool has_occurred() const;
+  double seconds_since(const GpuEvent& earlier) const;  // both must have occurred
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -141,26 +143,28 @@ class UploadBuffer {
   PinnedMemory host_;
   DeviceMemory device_;
   std::int64_t count_ = 0;
-  std::optional<Event> copied_;  // created on first use, when the GPU is selected
+  std::optional<GpuEvent> copied_;  // created on first use, when the GPU is selected
 };
 
 // Transfers of results to the host, in order: a buffer is filled on the GPU in stream order, copied
 // while later layers run, and delivered to its consumer on arrival.
 class HostTransfers {
  public:
-  using Deliver = std::function<void(const std::byte*)>;
+  using DeliveryCallback = std::function<void(const std::byte*)>;
 
   // Limits the bytes in flight to `most_bytes`: begin_transfer() waits for the oldest transfers.
-  HostTransfers(cudaStream_t compute, std::int64_t most_bytes)
-      : compute_(compute), most_bytes_(most_bytes) {}
-  void raise_limit(std::int64_t most_bytes) { most_bytes_ = std::max(most_bytes_, most_bytes); }
+  HostTransfers(cudaStream_t compute_stream, std::int64_t most_bytes)
+      : compute_stream_(compute_stream), most_bytes_(most_bytes) {}
+  void raise_byte_limit(std::int64_t bytes) { most_bytes_ = std::max(most_bytes_, bytes); }
 
-  // Starts a transfer and returns its GPU memory. `capacity` is the size of a new allocation.
+  // Starts a transfer. Returns an idle GPU buffer that fits, or a new one of `capacity` bytes.
   std::byte* begin_transfer(std::int64_t bytes, std::int64_t capacity, const char* what);
-  // Indices for the kernel that fills the memory returned by begin_transfer().
+  // Buffer of indices for the kernel that fills the memory returned by begin_transfer().
   UploadBuffer& index_buffer() { return next_->indices; }
-  // Starts copying the data written by the compute stream to the host; calls `deliver` on arrival.
-  void send(Deliver deliver);
+  // Starts copying the data written by the compute stream, or by `writer`, to the host; calls
+  // `deliver` on arrival.
+  void enqueue_copy(DeliveryCallback deliver) { enqueue_copy(std::move(deliver), compute_stream_); }
+  void enqueue_copy(DeliveryCallback deliver, cudaStream_t writer);
 
   void deliver_all();
   void discard_all();  // waits for the copies and discards them
@@ -171,16 +175,16 @@ class HostTransfers {
     DeviceMemory device;
     PinnedMemory host;
     std::int64_t bytes = 0;
-    Event filled;
-    Event arrived;
-    Deliver deliver;
+    GpuEvent filled;
+    GpuEvent arrived;
+    DeliveryCallback deliver;
   };
 
-  void deliver_first();
+  void deliver_oldest();
 
-  cudaStream_t compute_;
+  cudaStream_t compute_stream_;
   std::int64_t most_bytes_;
-  Stream copies_;
+  GpuStream copies_;
   std::unique_ptr<HostTransfer> next_;
   std::deque<std::unique_ptr<HostTransfer>> pending_;  // in the order of the calls
   std::int64_t pending_bytes_ = 0;

@@ -13,19 +13,19 @@ std::vector<float> scale_values(std::vector<float> values, float factor) {
 
 // Lays out the weights of a layer consecutively in GPU memory, starting at `base`, and uploads
 // them. Without an uploader, only the total size is computed.
-class LayerPlacement {
+class WeightPlacer {
  public:
-  LayerPlacement(DType dtype, void* base, WeightUploader* uploader)
+  WeightPlacer(DType dtype, void* base, WeightUploader* uploader)
       : dtype_(dtype),
         element_(element_bytes(dtype)),
         base_(static_cast<std::byte*>(base)),
         uploader_(uploader) {}
 
-  // Matrices that the options interleave are uploaded to the buffer `plain` first. The rows of an
-  // expert's `down` are interleaved like gate and up. residual_scale multiplies the products (alpha
-  // of the GEMM), so biases are uploaded scaled; combining experts scales theirs.
+  // Matrices that `options` interleaves are first uploaded to the buffer `plain`; an expert's
+  // `down` is interleaved like gate and up. GEMMs that write to the residual have residual_scale as
+  // alpha, which does not scale biases: these are scaled here; for experts, in combine_experts().
   DeviceLayer place_layer(const LayerWeights& from, float residual_scale,
-                          const WeightOptions& options, DeviceMemory& plain) {
+                          const DeviceWeightOptions& options, DeviceMemory& plain) {
     auto* const plain_gate_up = options.interleaves_gate_up ? &plain : nullptr;
     auto* const plain_expert = options.interleaves_experts ? &plain : nullptr;
     DeviceLayer to;
@@ -35,7 +35,7 @@ class LayerPlacement {
       to.qkv = place_linear({&from.q, &from.k, v_is_k ? &none : &from.v});
     else
       place_latent_attention(from, to);
-    to.sinks = place_floats(from.sinks);
+    to.sinks = place_vector(from.sinks);
     to.attention_gate = place_linear({&from.attention_gate});
     to.o = place_linear({&from.o}, residual_scale);
     to.gate_up = place_linear({&from.gate, &from.up}, 1.0f, plain_gate_up);
@@ -43,7 +43,7 @@ class LayerPlacement {
     to.mixer = place_mixer(from.mixer, residual_scale);
     to.shared_gate = place_linear({&from.shared_gate});
     to.router = place_linear({&from.router});
-    to.selection_bias = place_floats(from.selection_bias);
+    to.selection_bias = place_vector(from.selection_bias);
     for (const auto& expert : from.experts) {
       to.experts_gate_up.push_back(place_linear({&expert.gate, &expert.up}, 1.0f, plain_expert));
       to.experts_down.push_back(place_linear({&expert.down}, 1.0f, plain_expert));
@@ -61,7 +61,7 @@ class LayerPlacement {
     return to;
   }
 
-  DeviceSharedWeights place_shared_weights(const ModelWeights& from) {
+  DeviceNonLayerWeights place_non_layer_weights(const ModelWeights& from) {
     const Linear embedding{from.embedding, {}};
     const Linear positions{from.positions, {}};
     const Linear per_layer{from.per_layer_embedding, {}};
@@ -136,16 +136,16 @@ class LayerPlacement {
             .z = place_linear({in_ranks ? &from.z : &none}),
             .a_latent = place_linear({&from.a_latent}),
             .a = place_linear({in_ranks ? &from.a : &none}),
-            .vectors = {.convolution = place_floats(from.convolution),
-                        .convolution_bias = place_floats(from.convolution_bias),
-                        .a_log = place_floats(from.a_log),
-                        .dt_bias = place_floats(from.dt_bias),
-                        .skip = place_floats(from.skip),
-                        .norm = place_floats(from.norm)},
+            .vectors = {.convolution = place_vector(from.convolution),
+                        .convolution_bias = place_vector(from.convolution_bias),
+                        .a_log = place_vector(from.a_log),
+                        .dt_bias = place_vector(from.dt_bias),
+                        .skip = place_vector(from.skip),
+                        .norm = place_vector(from.norm)},
             .output = place_linear({&from.output}, residual_scale)};
   }
 
-  const float* place_floats(const std::vector<float>& from) {
+  const float* place_vector(const std::vector<float>& from) {
     if (from.empty()) return nullptr;
     auto* to = allocate(std::ssize(from) * kFloatBytes);
     if (uploader_ != nullptr) uploader_->upload_vector(from, to, DType::f32);
@@ -153,8 +153,8 @@ class LayerPlacement {
   }
 
   DeviceNorm place_norm(const NormWeights& from) {
-    const auto* weight = place_floats(from.weight);
-    return {weight, place_floats(from.bias)};
+    const auto* weight = place_vector(from.weight);
+    return {weight, place_vector(from.bias)};
   }
 
   DType dtype_;
@@ -166,28 +166,28 @@ class LayerPlacement {
 
 // Calls place(placement) twice: to compute the size of weights, and to upload them to `memory`.
 template <typename Place>
-auto measure_and_place(DType dtype, DeviceMemory& memory, const char* what,
-                       WeightUploader& uploader, Place place) {
-  LayerPlacement sizes(dtype, nullptr, nullptr);
+auto allocate_and_upload(DType dtype, DeviceMemory& memory, const char* what,
+                         WeightUploader& uploader, Place place) {
+  WeightPlacer sizes(dtype, nullptr, nullptr);
   place(sizes);
-  LayerPlacement placement(dtype, memory.reserve(sizes.bytes(), what), &uploader);
+  WeightPlacer placement(dtype, memory.reserve(sizes.bytes(), what), &uploader);
   return place(placement);
 }
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options)
+DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const DeviceWeightOptions& options)
     : model_(model),
       options_(options),
       uploader_(options.dtype, copies_),
       slots_(options.streamed ? kStreamedSlots : as_index(model.config.n_layers)) {
-  shared_ =
-      measure_and_place(options.dtype, shared_memory_, "embeddings", uploader_,
-                        [&](LayerPlacement& to) { return to.place_shared_weights(model.weights); });
+  non_layer_ = allocate_and_upload(
+      options.dtype, non_layer_memory_, "embeddings", uploader_,
+      [&](WeightPlacer& to) { return to.place_non_layer_weights(model.weights); });
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (is_streamed() || !model.config.layers[i].cross_attention)
       slots_[i].memory.reserve(is_streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
-  uploader_.wait();
+  uploader_.wait_for_uploads();
   next_ = next_layer(-1);
   thread_ = std::thread([this] { run_uploads(); });
 }
@@ -202,7 +202,7 @@ DeviceWeights::~DeviceWeights() {
 }
 
 std::int64_t DeviceWeights::layer_bytes(std::size_t layer) const {
-  LayerPlacement placement(options_.dtype, nullptr, nullptr);
+  WeightPlacer placement(options_.dtype, nullptr, nullptr);
   DeviceMemory unused;
   placement.place_layer(model_.weights.layers[layer], 1.0f, {}, unused);
   return placement.bytes();
@@ -215,10 +215,10 @@ std::int64_t DeviceWeights::largest_layer_bytes() const {
   return largest;
 }
 
-void DeviceWeights::upload(std::int64_t layer, LayerSlot& slot) {
+void DeviceWeights::upload_layer(std::int64_t layer, LayerSlot& slot) {
   const auto index = as_index(layer);
-  LayerPlacement placement(options_.dtype, slot.memory.reserve(layer_bytes(index), "weights"),
-                           &uploader_);
+  WeightPlacer placement(options_.dtype, slot.memory.reserve(layer_bytes(index), "weights"),
+                         &uploader_);
   slot.layer =
       placement.place_layer(model_.weights.layers[index],
                             static_cast<float>(model_.config.residual_scale), options_, plain_);
@@ -229,15 +229,15 @@ DeviceLinear DeviceWeights::output_head() {
   const auto& from = model_.weights.head;
   const auto& config = model_.config;
   if (from.weight.values.bytes() == model_.weights.embedding.values.bytes())
-    return {.weight = shared_.embedding.weight, .out = config.vocab_size, .in = config.d_model};
+    return {.weight = non_layer_.embedding.weight, .out = config.vocab_size, .in = config.d_model};
   if (head_memory_.data() == nullptr) {
     // uploader_ belongs to the upload thread, so this upload needs a separate uploader.
     WeightUploader uploader(options_.dtype, copies_);
-    head_ = measure_and_place(
-        options_.dtype, head_memory_, "the output embedding", uploader, [&](LayerPlacement& to) {
+    head_ = allocate_and_upload(
+        options_.dtype, head_memory_, "the output embedding", uploader, [&](WeightPlacer& to) {
           return to.place_linear({&from}, static_cast<float>(config.logit_scale));
         });
-    uploader.wait();
+    uploader.wait_for_uploads();
   }
   return head_;
 }
@@ -249,7 +249,7 @@ std::int64_t DeviceWeights::next_layer(std::int64_t layer) const {
   return layer;
 }
 
-const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
+const DeviceLayer& DeviceWeights::acquire_layer(std::int64_t layer, cudaStream_t stream) {
   if (!is_streamed()) {
     const auto& slot = wait_for_layer(layer);
     slot.arrived.make_stream_wait(stream);
@@ -288,7 +288,7 @@ const DeviceWeights::LayerSlot& DeviceWeights::wait_for_layer(std::int64_t layer
   return slot;
 }
 
-void DeviceWeights::wait() {
+void DeviceWeights::wait_for_uploads() {
   if (is_streamed()) return;
   for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
     if (!model_.config.layers[as_index(layer)].cross_attention)
@@ -310,7 +310,7 @@ void DeviceWeights::run_uploads() {
 void DeviceWeights::upload_layers() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (model_.config.layers[i].cross_attention) continue;
-    upload(static_cast<std::int64_t>(i), slots_[i]);
+    upload_layer(static_cast<std::int64_t>(i), slots_[i]);
     const std::lock_guard lock(mutex_);
     slots_[i].holds = static_cast<std::int64_t>(i);
     changed_.notify_all();
@@ -334,7 +334,7 @@ void DeviceWeights::stream_layers() {
     const auto layer = next_;
     lock.unlock();
     free->left.make_stream_wait(copies_);
-    upload(layer, *free);
+    upload_layer(layer, *free);
     lock.lock();
     if (next_ == layer) {  // false if restarted from another layer meanwhile
       free->holds = layer;

@@ -25,7 +25,7 @@
 
 namespace qkscope::cuda {
 
-// Uploads weights from the mapped file through two pinned buffers, one filled while one is copied.
+// Uploads weights from the mapped file: fills one pinned buffer while the other is copied.
 class WeightUploader {
  public:
   // Copies are enqueued on `stream`; matrices are converted to `dtype`.
@@ -35,23 +35,23 @@ class WeightUploader {
   void upload_matrix(const WeightMatrix& matrix, void* destination) {
     const bool interleaved = matrix.values.rank() == 2 && !matrix.values.is_contiguous() &&
                              !(matrix.transposed() && matrix.values.stride(0) == 1);
-    if (matrix.is_mxfp4() || interleaved) return copy_widened(matrix, destination);
-    if (matrix.transposed()) return copy_transposed(matrix, destination);
-    if (!matrix.in_blocks()) return copy(matrix.values, destination, dtype_, matrix.scale);
+    if (matrix.is_mxfp4() || interleaved) return upload_via_float32(matrix, destination);
+    if (matrix.transposed()) return upload_transposed(matrix, destination);
+    if (!matrix.in_blocks()) return upload_values(matrix.values, destination, dtype_, matrix.scale);
     auto* to = static_cast<std::byte*>(destination);
     for (std::int64_t i = 0; i < matrix.values.dim(0); ++i) {
       const auto block = matrix_block(matrix, i);
-      copy(block, to, dtype_, matrix.scale);
+      upload_values(block, to, dtype_, matrix.scale);
       to += block.size() * element_bytes(dtype_);
     }
   }
 
   void upload_vector(std::span<const float> values, void* destination, DType to) {
-    copy({reinterpret_cast<const std::byte*>(values.data()), DType::f32, {std::ssize(values)}},
-         destination, to, 1.0f);
+    upload_values({std::as_bytes(values).data(), DType::f32, {std::ssize(values)}}, destination, to,
+                  1.0f);
   }
 
-  void wait() {
+  void wait_for_uploads() {
     for (const auto& buffer : buffers_) buffer.done.wait();
   }
 
@@ -65,10 +65,10 @@ class WeightUploader {
   struct StagingBuffer {
     PinnedMemory host;
     DeviceMemory device;  // staging for values that need conversion
-    Event done;
+    GpuEvent done;
   };
 
-  // Matrix rows to upload: to `direct` in GPU memory or, if null, through a staging buffer.
+  // Matrix rows to upload: to `direct` in GPU memory or, if null, to a staging buffer on the GPU.
   struct RowUpload {
     std::int64_t rows;
     std::int64_t row_bytes;
@@ -76,7 +76,7 @@ class WeightUploader {
   };
   // fill(host, begin, count) writes rows [begin, begin + count) into a pinned buffer;
   // finish(device, begin, count) is called with their address on the GPU.
-  void stream_rows(
+  void upload_rows(
       const RowUpload& source,
       const std::function<void(std::byte*, std::int64_t, std::int64_t)>& fill,
       const std::function<void(const void*, std::int64_t, std::int64_t)>& finish = nullptr) {
@@ -99,7 +99,7 @@ class WeightUploader {
     }
   }
 
-  void copy(ConstTensorView source, void* destination, DType to, float scale) {
+  void upload_values(ConstTensorView source, void* destination, DType to, float scale) {
     QKSCOPE_ASSERT(source.is_contiguous());
     auto* const target = static_cast<std::byte*>(destination);
     const auto from_size = element_bytes(source.dtype());
@@ -108,8 +108,8 @@ class WeightUploader {
       copy_in_parallel(host, source.bytes() + begin * from_size, count * from_size);
     };
     if (source.dtype() == to && scale == 1.0f)
-      return stream_rows({source.size(), from_size, target}, fill);
-    stream_rows({source.size(), from_size}, fill,
+      return upload_rows({source.size(), from_size, target}, fill);
+    upload_rows({source.size(), from_size}, fill,
                 [&](const void* arrived, std::int64_t begin, std::int64_t count) {
                   convert_elements(arrived, source.dtype(), target + begin * to_size, to, count,
                                    scale, stream_);
@@ -117,15 +117,14 @@ class WeightUploader {
   }
 
   // Uploads a weight stored as (in, out), possibly as part of a wider matrix, as (out, in).
-  void copy_transposed(const WeightMatrix& matrix, void* destination) {
+  void upload_transposed(const WeightMatrix& matrix, void* destination) {
     const auto& values = matrix.values;
     const auto size = element_bytes(values.dtype());
     const auto row_bytes = matrix.out() * size;
     if (row_bytes > kChunk)
-      bad_input(
-          "a matrix of {} outputs is too wide to be transposed on its way to the GPU; use cpu",
-          matrix.out());
-    stream_rows(
+      reject("a matrix of {} outputs is too wide to be transposed on its way to the GPU; use cpu",
+             matrix.out());
+    upload_rows(
         {matrix.in(), row_bytes},
         [&](std::byte* host, std::int64_t begin, std::int64_t count) {
           parallel_for_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
@@ -136,32 +135,32 @@ class WeightUploader {
           });
         },
         [&](const void* arrived, std::int64_t begin, std::int64_t count) {
-          convert_transposed({.source = arrived,
-                              .from = values.dtype(),
-                              .rows = count,
-                              .columns = matrix.out(),
-                              .destination = destination,
-                              .to = dtype_,
-                              .begin = begin,
-                              .stride = matrix.in(),
-                              .scale = matrix.scale},
-                             stream_);
+          convert_and_transpose({.source = arrived,
+                                 .from = values.dtype(),
+                                 .rows = count,
+                                 .columns = matrix.out(),
+                                 .destination = destination,
+                                 .to = dtype_,
+                                 .begin = begin,
+                                 .stride = matrix.in(),
+                                 .scale = matrix.scale},
+                                stream_);
         });
   }
 
   // Converts a matrix to float32 on the host before the upload: for MXFP4 matrices, and for
   // matrices whose rows or columns are interleaved with another matrix.
-  void copy_widened(const WeightMatrix& matrix, void* destination) {
+  void upload_via_float32(const WeightMatrix& matrix, void* destination) {
     const auto row_bytes = matrix.in() * kFloatBytes;
     const auto element = element_bytes(dtype_);
     if (row_bytes > kChunk)
-      bad_input("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
-                matrix.in());
-    stream_rows(
+      reject("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
+             matrix.in());
+    upload_rows(
         {matrix.out(), row_bytes},
         [&](std::byte* host, std::int64_t begin, std::int64_t count) {
           parallel_for_ranges(count, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
-            rows_to_float32(
+            weights_to_float32(
                 matrix,
                 {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
                 reinterpret_cast<float*>(host) + first * matrix.in());
@@ -205,28 +204,29 @@ struct DeviceLatentAttention {
   DeviceNorm q_norm;         // (q_rank) or none
 };
 
-// Weights of a recurrent mixer. The projections to q, k, v, z, b and a (those that the kind of
-// mixer has) are stacked into one matrix; low-rank projections to z and a are separate.
+// Weights of a recurrent mixer. `projection` stacks the projections to q, k, v, z, b and a that the
+// kind of mixer uses; low-rank projections to z and a are separate.
 struct DeviceMixer {
   DeviceLinear projection;  // (channels and gates, d_model)
   DeviceLinear z_latent;    // (d_value, d_model) or none
   DeviceLinear z;           // (value_width, d_value) or none
   DeviceLinear a_latent;    // (d_key, d_model) or none
   DeviceLinear a;           // (decays, d_key) or none
-  MixerVectors vectors;
+  MixerVectorWeights vectors;
   DeviceLinear output;  // (d_model, value_width)
 };
 
 // Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
-  // ((n_heads + 2 n_kv_heads) d_head, d_model); no rows for v if v = k, nor for shared k and v.
+  // W_Q, W_K and W_V: ((n_heads + 2 n_kv_heads) d_head, d_model). W_V is absent if v = k; W_K and
+  // W_V are absent if the layer reuses the keys and values of an earlier layer.
   DeviceLinear qkv;
   DeviceLatentAttention latent;
   const float* sinks = nullptr;               // (n_heads) or null
   DeviceLinear attention_gate;                // (n_heads d_head, d_model) or none
   DeviceLinear o;                             // (d_model, n_heads d_head)
   DeviceLinear gate_up;                       // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
-  DeviceLinear down;                          // (d_model, d_mlp); both may be a shared expert
+  DeviceLinear down;                          // (d_model, d_mlp), of the MLP or shared expert
   DeviceMixer mixer;                          // of layers with a state
   DeviceLinear shared_gate;                   // (1, d_model) gate of the shared expert, or none
   DeviceLinear router;                        // (experts, d_model) or none
@@ -245,8 +245,7 @@ struct DeviceLayer {
   DeviceNorm post_per_layer_norm;             // (d_model) or none
 };
 
-// Weights outside the layers.
-struct DeviceSharedWeights {
+struct DeviceNonLayerWeights {
   DeviceLinear embedding;             // (embedding_rows, d_model)
   DeviceLinear positions;             // (max_positions, d_model) or none
   DeviceNorm final_norm;              // (d_model)
@@ -255,17 +254,17 @@ struct DeviceSharedWeights {
   DeviceNorm per_layer_norm;          // (per_layer.width) or none
 };
 
-struct WeightOptions {
+struct DeviceWeightOptions {
   DType dtype = DType::bf16;
   int device = 0;
   bool streamed = false;
-  bool interleaves_gate_up = false;  // for multiply_gated()
-  bool interleaves_experts = false;  // for multiply_gated() with groups
+  bool interleaves_gate_up = false;  // for run_gated_gemm()
+  bool interleaves_experts = false;  // for run_gated_gemm() with groups
 };
 
 class DeviceWeights {
  public:
-  DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options);
+  DeviceWeights(const LoadedCheckpoint& model, const DeviceWeightOptions& options);
   ~DeviceWeights();
   DeviceWeights(const DeviceWeights&) = delete;
   DeviceWeights& operator=(const DeviceWeights&) = delete;
@@ -273,26 +272,26 @@ class DeviceWeights {
   bool is_streamed() const { return options_.streamed; }
 
   // Makes `stream` wait for the layer's upload and returns its weights. Work on the previously
-  // requested layer must be enqueued on the same stream before.
-  const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
+  // requested layer must already be enqueued on the same stream.
+  const DeviceLayer& acquire_layer(std::int64_t layer, cudaStream_t stream);
 
-  const DeviceSharedWeights& shared() const { return shared_; }
+  const DeviceNonLayerWeights& non_layer() const { return non_layer_; }
   DeviceLinear output_head();  // uploaded on first use
-  void wait();                 // blocks until all resident layers are uploaded
+  void wait_for_uploads();     // blocks until all resident layers are uploaded
 
  private:
   struct LayerSlot {
     DeviceMemory memory;
     DeviceLayer layer;
     std::int64_t holds = -1;  // layer that is resident or being uploaded
-    Event arrived;
-    Event left;  // recorded after the last kernel that used the slot
+    GpuEvent arrived;
+    GpuEvent left;  // recorded after the last kernel that used the slot
     bool in_use = false;
   };
 
   std::int64_t layer_bytes(std::size_t layer) const;
   std::int64_t largest_layer_bytes() const;
-  void upload(std::int64_t layer, LayerSlot& slot);
+  void upload_layer(std::int64_t layer, LayerSlot& slot);
   std::int64_t next_layer(std::int64_t layer) const;    // the next layer that runs, wrapping around
   const LayerSlot& wait_for_layer(std::int64_t layer);  // blocks until its copies are enqueued
   void run_uploads();                                   // body of thread_
@@ -300,18 +299,18 @@ class DeviceWeights {
   void stream_layers();
 
   const LoadedCheckpoint& model_;
-  WeightOptions options_;
-  Stream copies_;
+  DeviceWeightOptions options_;
+  GpuStream copies_;
   WeightUploader uploader_;
   DeviceMemory plain_;  // staging before interleaving
-  DeviceMemory shared_memory_;
-  DeviceSharedWeights shared_;
+  DeviceMemory non_layer_memory_;
+  DeviceNonLayerWeights non_layer_;
   DeviceMemory head_memory_;
   DeviceLinear head_;
   std::vector<LayerSlot> slots_;
 
-  // State shared with the upload thread. Resident: the thread fills all slots in order while the
-  // first pass already runs. Streaming: the thread refills free slots with the next layers.
+  // State shared with the upload thread. Resident: the thread fills all slots in order,
+  // concurrently with the first pass. Streaming: it refills free slots with the next layers.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t next_ = 0;  // layer that is uploaded next

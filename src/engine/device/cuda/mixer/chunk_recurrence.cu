@@ -11,7 +11,7 @@ constexpr int kTile = 64;                 // columns of the state in a block of 
 constexpr int kChunkThreads = 128;        // four warps
 constexpr int kTiles = kChunk / 8;        // accumulators of 16 rows of a chunk x chunk matrix
 constexpr int kSystemPitch = kChunk + 8;  // floats
-// Number of matrices per chunk and head: high and low part of P and, with the delta rule, of T.
+// Matrices per chunk and head: high and low parts of P and, if kDelta, of T (see run_recurrence()).
 template <bool kDelta>
 constexpr int kMatrices = kDelta ? 4 : 2;
 
@@ -22,7 +22,7 @@ struct SplitFragment {
   std::uint32_t low[4];
 
   SplitFragment() = default;
-  // Converts the float32 accumulators of columns 0 to 7 and of columns 8 to 15.
+  // Splits float32 accumulators: `left` has columns 0 to 7 of the operand, `right` columns 8 to 15.
   __device__ __forceinline__ SplitFragment(const float (&left)[4], const float (&right)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -34,7 +34,7 @@ struct SplitFragment {
   }
 };
 
-// Returns this lane's address for load_matrices(), for 16 x 16 values at (row, column) of a tile.
+// Returns this lane's address for ldmatrix_x4(), for 16 x 16 values at (row, column) of a tile.
 // The four 8 x 8 matrices are in row-major or, with kColumnFirst, in column-major order.
 template <int kRowPitch, bool kColumnFirst>
 __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int row, int column) {
@@ -44,9 +44,9 @@ __device__ __forceinline__ std::uint32_t fragment_address(const char* tile, int 
   return shared_address(tile + (row + 8 * down + lane % 8) * kRowPitch + (column + 8 * across) * 2);
 }
 
-// Adds `part` times rows [16 step, 16 step + 16) of a matrix M (depth, 8 kCount) to c. The tile in
-// shared memory holds M if kStraight is set, else its transpose. Columns before 16 `begin` are
-// skipped, and part.low if kHighOnly.
+// Adds part (16, 16) times rows [16 * step, 16 * step + 16) of a matrix M (depth, 8 * kCount) to c,
+// except columns below 16 * begin. `tile` is M in shared memory, or its transpose without
+// kStraight. With kHighOnly, multiplies only part.high, not part.low.
 template <typename T, int kRowPitch, bool kStraight, bool kHighOnly, int kCount>
 __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const SplitFragment<T>& part,
                                               const char* tile, int step, int begin = 0) {
@@ -55,14 +55,14 @@ __device__ __forceinline__ void multiply_tile(float (&c)[kCount][4], const Split
     if (pair < begin) continue;
     std::uint32_t b[4];
     if constexpr (kStraight)
-      load_matrices_transposed(b, fragment_address<kRowPitch, true>(tile, 16 * step, 16 * pair));
+      ldmatrix_x4_trans(b, fragment_address<kRowPitch, true>(tile, 16 * step, 16 * pair));
     else
-      load_matrices(b, fragment_address<kRowPitch, false>(tile, 16 * pair, 16 * step));
-    multiply_add<T>(c[2 * pair], part.high, b[0], b[1]);
-    multiply_add<T>(c[2 * pair + 1], part.high, b[2], b[3]);
+      ldmatrix_x4(b, fragment_address<kRowPitch, false>(tile, 16 * pair, 16 * step));
+    mma_m16n8k16<T>(c[2 * pair], part.high, b[0], b[1]);
+    mma_m16n8k16<T>(c[2 * pair + 1], part.high, b[2], b[3]);
     if constexpr (kHighOnly) continue;
-    multiply_add<T>(c[2 * pair], part.low, b[0], b[1]);
-    multiply_add<T>(c[2 * pair + 1], part.low, b[2], b[3]);
+    mma_m16n8k16<T>(c[2 * pair], part.low, b[0], b[1]);
+    mma_m16n8k16<T>(c[2 * pair + 1], part.low, b[2], b[3]);
   }
 }
 
@@ -76,14 +76,14 @@ __device__ void load_channels(char* tile, const MixerArguments& a, RecurrenceChu
 }
 
 template <typename T>
-__device__ void store_split(T* matrix, int index, float value) {
+__device__ void store_split_value(T* matrix, int index, float value) {
   matrix[index] = from_float<T>(value);
   matrix[kChunk * kChunk + index] = from_float<T>(value - round_to_type<T>(value));
 }
 
-// Solves for one column of T = (I + A)^-1 diag(b), by forward substitution.
+// Computes one column of T = (I + A)^-1 diag(b), see run_recurrence(), by forward substitution.
 template <typename T>
-__device__ void solve_column(const float* system, int column, float rate, T* matrix) {
+__device__ void solve_triangular_column(const float* system, int column, float rate, T* matrix) {
   float x[kChunk] = {};
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
@@ -97,15 +97,15 @@ __device__ void solve_column(const float* system, int column, float rate, T* mat
       sums[3] = fmaf(row.w, x[j + 3], sums[3]);
     }
     x[i] = (i == column ? 1.0f : 0.0f) - (sums[0] + sums[1]) - (sums[2] + sums[3]);
-    store_split(matrix, i * kChunk + column, x[i] * rate);
+    store_split_value(matrix, i * kChunk + column, x[i] * rate);
   }
 }
 
-// Computes the matrices T and P and the decay factors of one chunk and head.
+// Computes the matrices T and P and the decay factors (run_recurrence()) of one chunk and head.
 template <typename T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ double decays[kChunk];  // cumulated logarithms; their differences are accurate
+  __shared__ double decays[kChunk];  // cumulative log decays; float64 for accurate differences
   __shared__ float rates[kChunk];
   const int heads = static_cast<int>(a.config.value_heads);
   const int head = static_cast<int>(blockIdx.x) % heads;
@@ -128,17 +128,16 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArgu
   }
   wait_for_copies();
   __syncthreads();
-  const int row = thread / 32 * 16;  // of 16 rows of the matrices
-  float k_k[kTiles][4] = {};
-  float q_k[kTiles][4] = {};
+  const int row = thread / 32 * 16;  // first of the warp's 16 matrix rows
+  float k_k[kTiles][4] = {}, q_k[kTiles][4] = {};
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step) {
     SplitFragment<T> rows;
     if constexpr (kDelta) {
-      load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(keys, row, 16 * step));
+      ldmatrix_x4(rows.high, fragment_address<kPitch<kKeys>, true>(keys, row, 16 * step));
       multiply_tile<T, kPitch<kKeys>, false, true>(k_k, rows, keys, step);
     }
-    load_matrices(rows.high, fragment_address<kPitch<kKeys>, true>(queries, row, 16 * step));
+    ldmatrix_x4(rows.high, fragment_address<kPitch<kKeys>, true>(queries, row, 16 * step));
     multiply_tile<T, kPitch<kKeys>, false, true>(q_k, rows, keys, step);
   }
   T* const matrices = static_cast<T*>(a.matrices) +
@@ -152,8 +151,8 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArgu
       system[i * kSystemPitch + j] = j < i ? rates[i] * decay * k_k[e / 4][e % 4] : 0.0f;
     else
       decay *= rates[j];
-    store_split(matrices + (kMatrices<kDelta> - 2) * kChunk * kChunk, i * kChunk + j,
-                decay * q_k[e / 4][e % 4]);
+    store_split_value(matrices + (kMatrices<kDelta> - 2) * kChunk * kChunk, i * kChunk + j,
+                      decay * q_k[e / 4][e % 4]);
   }
   __syncthreads();
   if (thread >= kChunk) return;
@@ -161,17 +160,17 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_matrices_kernel(MixerArgu
   factors[thread] = expf(static_cast<float>(decays[thread]));
   factors[kChunk + thread] = expf(static_cast<float>(decays[kChunk - 1] - decays[thread])) *
                              (kDelta ? 1.0f : rates[thread]);
-  if constexpr (kDelta) solve_column(system, thread, rates[thread], matrices);
+  if constexpr (kDelta) solve_triangular_column(system, thread, rates[thread], matrices);
 }
 
-// The recurrence of a head for kTile columns of the state, transposed: each warp holds 16 columns,
-// the state as (16, d_key), w and output as (16, chunk). `Stage`: shared memory of a chunk.
+// Recurrence of a head for kTile state columns. Matrices are transposed: a warp holds 16 columns of
+// the state as (16, d_key) and 16 columns of w and output as (16, chunk).
 template <typename T, int kKeys, bool kDelta>
 struct ChunkRecurrence {
   static constexpr int kKeyPitch = kPitch<kKeys>;
   static constexpr int kTilePitch = kPitch<kChunk>;
   static constexpr int kMatrixBytes = kChunk * kTilePitch;
-  struct Stage {
+  struct ChunkStage {
     char keys[kChunk * kKeyPitch];
     char queries[kChunk * kKeyPitch];
     char matrices[kMatrices<kDelta> * kMatrixBytes];
@@ -186,7 +185,7 @@ struct ChunkRecurrence {
   float state[kKeys / 8][4] = {};
 
   // Starts the copies of a chunk.
-  __device__ void load(Stage& stage, std::int64_t number) const {
+  __device__ void load_stage(ChunkStage& stage, std::int64_t number) const {
     const auto& c = a.config;
     const RecurrenceChunk chunk = a.chunks[number];
     const auto key = head / (c.value_heads / c.key_heads) * kKeys;
@@ -205,18 +204,18 @@ struct ChunkRecurrence {
                  a.factors + at * 2 * kChunk + four, true);
   }
 
-  // Calls change(value, address) for each state value of this thread; `number`: row of the state.
+  // Calls change(value, address) for each state value of this thread, in row `number` of a.states.
   template <typename Change>
-  __device__ void visit_state(std::int64_t number, Change change) {
+  __device__ void for_each_state_value(std::int64_t number, Change change) {
     float* const at = a.states + (number * a.config.value_heads + head) * kKeys * a.config.d_value;
 #pragma unroll
     for (int e = 0; e < kKeys / 2; ++e)
       change(state[e / 4][e % 4],
-             at + position(e) * a.config.d_value + column + first + lane / 4 + e / 2 % 2 * 8);
+             at + chunk_position(e) * a.config.d_value + column + first + lane / 4 + e / 2 % 2 * 8);
   }
 
   // Computes the output (16, chunk) of a chunk and updates the state.
-  __device__ void run(const Stage& stage, float (&output)[kTiles][4]) {
+  __device__ void run_chunk(const ChunkStage& stage, float (&output)[kTiles][4]) {
     float w[kTiles][4] = {};
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
@@ -227,13 +226,14 @@ struct ChunkRecurrence {
     combine_with_values(stage, w, output);
     if constexpr (kDelta) {
       float solved[kTiles][4] = {};
-      multiply_lower(stage.matrices, w, solved);
+      add_triangular_product(stage.matrices, w, solved);
 #pragma unroll
       for (int e = 0; e < 4 * kTiles; ++e) w[e / 4][e % 4] = solved[e / 4][e % 4];
     }
-    multiply_lower(stage.matrices + (kMatrices<kDelta> - 2) * kMatrixBytes, w, output);
+    add_triangular_product(stage.matrices + (kMatrices<kDelta> - 2) * kMatrixBytes, w, output);
 #pragma unroll
-    for (int e = 0; e < 4 * kTiles; ++e) w[e / 4][e % 4] *= stage.factors[kChunk + position(e)];
+    for (int e = 0; e < 4 * kTiles; ++e)
+      w[e / 4][e % 4] *= stage.factors[kChunk + chunk_position(e)];
 #pragma unroll
     for (int e = 0; e < kKeys / 2; ++e) state[e / 4][e % 4] *= stage.factors[kChunk - 1];
 #pragma unroll
@@ -243,24 +243,24 @@ struct ChunkRecurrence {
   }
 
   // Position in the chunk (or key channel of the state) of accumulator element e of this lane.
-  __device__ int position(int e) const {
+  __device__ int chunk_position(int e) const {
     return e / 4 * 8 + lane % 4 * 2 + e % 2;
   }
 
-  // Computes w = v - e^c w, output = e^c output; in Mamba 2, w = v, output = e^c output + D v.
-  __device__ void combine_with_values(const Stage& stage, float (&w)[kTiles][4],
+  // Applies the decay factors e^c and the values v. Delta rule: w = v - e^c w and output = e^c
+  // output. Mamba 2: w = v and output = e^c output + D v.
+  __device__ void combine_with_values(const ChunkStage& stage, float (&w)[kTiles][4],
                                       float (&output)[kTiles][4]) const {
     const float skip = a.vectors.skip == nullptr ? 0.0f : a.vectors.skip[head];
 #pragma unroll
     for (int pair = 0; pair < kTiles / 2; ++pair) {
       std::uint32_t v[4];
-      load_matrices_transposed(v,
-                               fragment_address<kTilePitch, false>(stage.values, 16 * pair, first));
+      ldmatrix_x4_trans(v, fragment_address<kTilePitch, false>(stage.values, 16 * pair, first));
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int e = 8 * pair + i;
         const auto values = reinterpret_cast<const Pack<T, 2>&>(v[i / 2]);
-        const float factor = stage.factors[position(e)];
+        const float factor = stage.factors[chunk_position(e)];
         const float value = to_float(values.values[i % 2]);
         w[e / 4][e % 4] = value - factor * w[e / 4][e % 4];
         output[e / 4][e % 4] *= factor;
@@ -269,10 +269,10 @@ struct ChunkRecurrence {
     }
   }
 
-  // y += x M', for a lower triangular M (chunk, chunk), stored as high part + low part. In Mamba 2,
-  // x = v is exact in 16 bits, so its low part is skipped.
-  __device__ void multiply_lower(const char* matrix, const float (&x)[kTiles][4],
-                                 float (&y)[kTiles][4]) const {
+  // Adds x Mᵀ to y, where `matrix` holds M: lower triangular (chunk, chunk), stored as high part +
+  // low part. In Mamba 2, x = v is exact in 16 bits, so the low part of x is skipped.
+  __device__ void add_triangular_product(const char* matrix, const float (&x)[kTiles][4],
+                                         float (&y)[kTiles][4]) const {
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
       const SplitFragment<T> part(x[2 * step], x[2 * step + 1]);
@@ -281,14 +281,15 @@ struct ChunkRecurrence {
     }
   }
 
-  // Writes the warp's output to the rows of `to`, through the shared memory of the warp's values.
-  __device__ void store(Stage& stage, const float (&output)[kTiles][4], T* to, int rows) const {
+  // Writes the warp's output to rows of `to`, staged in the shared memory that held its values.
+  __device__ void store_output(ChunkStage& stage, const float (&output)[kTiles][4], T* to,
+                               int rows) const {
     const float scale = kDelta ? rsqrtf(static_cast<float>(kKeys)) : 1.0f;
     __syncwarp();
 #pragma unroll
     for (int e = 0; e < 4 * kTiles; ++e)
       reinterpret_cast<T*>(stage.values +
-                           position(e) * kTilePitch)[first + lane / 4 + e / 2 % 2 * 8] =
+                           chunk_position(e) * kTilePitch)[first + lane / 4 + e / 2 % 2 * 8] =
           from_float<T>(output[e / 4][e % 4] * scale);
     __syncwarp();
     for (int item = lane; item < 2 * rows; item += 32) {
@@ -301,10 +302,10 @@ struct ChunkRecurrence {
 
 // Runs the chunks of a sequence in order; one block per sequence, head and kTile state columns.
 template <typename T, int kKeys, bool kDelta>
-__global__ void __launch_bounds__(kChunkThreads) chunk_kernel(MixerArguments a) {
+__global__ void __launch_bounds__(kChunkThreads) chunk_recurrence_kernel(MixerArguments a) {
   extern __shared__ __align__(16) char memory[];
   using Recurrence = ChunkRecurrence<T, kKeys, kDelta>;
-  auto* const stages = reinterpret_cast<typename Recurrence::Stage*>(memory);
+  auto* const stages = reinterpret_cast<typename Recurrence::ChunkStage*>(memory);
   const int heads = static_cast<int>(a.config.value_heads);
   const int tiles = static_cast<int>(a.config.d_value) / kTile;
   const MixerSequence s = a.sequences[blockIdx.x / tiles / heads];
@@ -314,51 +315,52 @@ __global__ void __launch_bounds__(kChunkThreads) chunk_kernel(MixerArguments a) 
                         .column = static_cast<int>(blockIdx.x) % tiles * kTile,
                         .lane = static_cast<int>(threadIdx.x) % 32,
                         .first = static_cast<int>(threadIdx.x) / 32 * 16};
-  recurrence.load(stages[0], s.first_chunk);
+  recurrence.load_stage(stages[0], s.first_chunk);
   commit_copy_group();
   if (s.past_row >= 0)
-    recurrence.visit_state(s.past_row, [](float& value, const float* from) { value = *from; });
+    recurrence.for_each_state_value(s.past_row, [](float& x, const float* from) { x = *from; });
   T* to = static_cast<T*>(a.output) + s.begin * a.value_width + recurrence.head * a.config.d_value +
           recurrence.column;
   for (int begin = 0, i = 0; begin < s.length; begin += kChunk, ++i, to += kChunk * a.value_width) {
-    if (begin + kChunk < s.length) recurrence.load(stages[(i + 1) % 2], s.first_chunk + i + 1);
+    if (begin + kChunk < s.length)
+      recurrence.load_stage(stages[(i + 1) % 2], s.first_chunk + i + 1);
     commit_copy_group();
     wait_for_older_copy_groups<1>();
     __syncthreads();
     float output[kTiles][4] = {};
-    recurrence.run(stages[i % 2], output);
-    recurrence.store(stages[i % 2], output, to, min(kChunk, s.length - begin));
+    recurrence.run_chunk(stages[i % 2], output);
+    recurrence.store_output(stages[i % 2], output, to, min(kChunk, s.length - begin));
     __syncthreads();
   }
   if (s.next_row >= 0)
-    recurrence.visit_state(s.next_row, [](float& value, float* to) { *to = value; });
+    recurrence.for_each_state_value(s.next_row, [](float& x, float* to) { *to = x; });
 }
 
 template <typename T, int kKeys, bool kDelta>
-void run_chunks(const MixerArguments& a, cudaStream_t stream) {
+void launch_chunk_kernels(const MixerArguments& a, cudaStream_t stream) {
   const auto& c = a.config;
-  constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys, kDelta>::Stage);
-  static_assert(kShared <= chunk_shared_memory(kKeys));
+  constexpr auto kShared = 2 * sizeof(typename ChunkRecurrence<T, kKeys, kDelta>::ChunkStage);
+  static_assert(kShared <= recurrence_shared_bytes(kKeys));
   launch_with_shared_memory(
       "compute the matrices of chunks", chunk_matrices_kernel<T, kKeys, kDelta>,
       a.chunk_count * c.value_heads, kChunkThreads,
       2 * kChunk * kPitch<kKeys> + (kDelta ? kChunk * kSystemPitch * 4 : 0), stream, a);
-  launch_with_shared_memory("run a recurrence in chunks", chunk_kernel<T, kKeys, kDelta>,
+  launch_with_shared_memory("run a recurrence in chunks", chunk_recurrence_kernel<T, kKeys, kDelta>,
                             a.sequence_count * c.value_heads * (c.d_value / kTile), kChunkThreads,
                             static_cast<int>(kShared), stream, a);
 }
 
 }  // namespace
 
-// Instantiates the kernels for the mixers, types and key widths that runs_in_cuda_chunks() accepts.
+// Instantiates the kernels for the mixers, types and key widths that has_chunked_kernel() accepts.
 void run_recurrence_in_chunks(const MixerArguments& a, cudaStream_t stream) {
   if (a.config.kind == Mixer::mamba2)
     return dispatch_width<64, 128, 256>(a.config.d_key, [&](auto keys) {
-      run_chunks<__nv_bfloat16, decltype(keys)::value, false>(a, stream);
+      launch_chunk_kernels<__nv_bfloat16, decltype(keys)::value, false>(a, stream);
     });
   dispatch_16bit_type(a.dtype, [&](auto type) {
     dispatch_width<64, 96, 128>(a.config.d_key, [&](auto keys) {
-      run_chunks<decltype(type), decltype(keys)::value, true>(a, stream);
+      launch_chunk_kernels<decltype(type), decltype(keys)::value, true>(a, stream);
     });
   });
 }

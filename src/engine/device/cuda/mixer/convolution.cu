@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kConvolvedRows = 16;            // consecutive rows that one warp convolves
-constexpr std::int64_t kWidestOfWarp = 1024;  // values that one warp normalises together
+constexpr std::int64_t kWidestOfWarp = 1024;  // longest norm that one warp computes
 constexpr int kWidest = static_cast<int>(kCudaWidestKeys);
 
 __device__ float sigmoid(float x) {
@@ -18,7 +18,7 @@ __device__ float softplus(float x) {
   return log1pf(expf(-fabsf(x))) + fmaxf(x, 0.0f);
 }
 
-// Channels that one warp convolves: a head with the delta rule, else at most kWidest channels.
+// Channels that one warp convolves: one head in mixers with the delta rule, else up to kWidest.
 struct ChannelRange {
   std::int64_t first;
   int width;
@@ -67,10 +67,10 @@ __device__ Pack<float, V> convolution_input(const MixerArguments& a, const Mixer
   return x;
 }
 
-// Stores V convolved channels of a row, scaled; a short convolution multiplies them by z.
+// Stores V convolved channels of a row, times the output gate z (short convolution) or `scale`.
 template <typename T, int V>
-__device__ void store_convolved(const MixerArguments& a, std::int64_t row, std::int64_t channel,
-                                const float (&y)[V], float scale) {
+__device__ void store_convolved_channels(const MixerArguments& a, std::int64_t row,
+                                         std::int64_t channel, const float (&y)[V], float scale) {
   const bool is_output = a.config.kind == Mixer::short_convolution;
   Pack<T, V> z = {};
   if (is_output)
@@ -119,16 +119,16 @@ __device__ void convolve_row(const MixerArguments& a, std::int64_t row, const Ch
 #pragma unroll
   for (int j = 0; j < kPacks; ++j)
     if (const int at = (lane + 32 * j) * V; at < range.width)
-      store_convolved<T, V>(a, row, range.first + at, y[j], scale);
+      store_convolved_channels<T, V>(a, row, range.first + at, y[j], scale);
 }
 
-// Computes rates and decays of all heads of a row. In gated delta nets, the step size is unlimited.
+// Computes rates and decays for all heads in a row. Only Mamba 2 limits the step size.
 template <typename T>
-__device__ void compute_rates(const MixerArguments& a, std::int64_t row, int lane) {
+__device__ void compute_rates_and_decays(const MixerArguments& a, std::int64_t row, int lane) {
   const auto& c = a.config;
   const bool is_delta = c.kind == Mixer::gated_delta;
   const T* const b = static_cast<const T*>(a.projected) + row * a.stride + a.channels +
-                     a.value_width;  // (value_heads), in a gated delta net only; then a
+                     a.value_width;  // b (value_heads), in a gated delta net only; then a
   const auto least = static_cast<float>(c.least_rate);
   const auto most = static_cast<float>(c.most_rate);
   for (std::int64_t head = lane; head < c.value_heads; head += 32) {
@@ -157,7 +157,7 @@ __device__ void compute_channel_decays(const MixerArguments& a, std::int64_t row
     a.channel_decays[at * c.d_key + i] = expf(-speed * softplus(to_float(x[i]) + bias[i]));
 }
 
-// Each warp computes kConvolvedRows rows of one range of channels, or of rates and decays.
+// Each warp convolves one range of channels, or computes rates and decays, for kConvolvedRows rows.
 template <typename T, int V>
 __global__ void convolve_kernel(MixerArguments a, int ranges, int rate_warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -171,10 +171,10 @@ __global__ void convolve_kernel(MixerArguments a, int ranges, int rate_warps) {
     else if (a.channel_decays != nullptr)
       compute_channel_decays<T>(a, row, number - ranges, lane);
     else
-      compute_rates<T>(a, row, lane);
+      compute_rates_and_decays<T>(a, row, lane);
 }
 
-// Copies the short convolution's state (last inputs) after each state row; one block per input.
+// Copies the last taps - 1 inputs up to each row in a.state_rows; one input per thread block.
 template <typename T>
 __global__ void convolution_states_kernel(MixerArguments a) {
   const auto kept = static_cast<unsigned>(a.config.taps - 1);
@@ -186,7 +186,7 @@ __global__ void convolution_states_kernel(MixerArguments a) {
     to[channel] = convolution_input<T, 1>(a, s, offset, channel).values[0];
 }
 
-// Sum over a warp or over a block of kThreads threads.
+// Returns the sum of x over a warp (kThreads = 32) or over a block of kThreads threads.
 template <int kThreads>
 __device__ float sum_over_threads(float x) {
   x = warp_sum(x);
@@ -200,7 +200,7 @@ __device__ float sum_over_threads(float x) {
   return x;
 }
 
-// Each group of kThreads threads normalises and gates one row of heads that share a norm.
+// Each group of kThreads threads normalises and gates the heads of one row that share a norm.
 template <typename T, int kThreads>
 __global__ void normalize_and_gate_kernel(MixerArguments a, std::int64_t groups) {
   const auto& c = a.config;

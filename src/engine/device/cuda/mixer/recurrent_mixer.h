@@ -31,13 +31,13 @@ class RecurrentMixer {
     rows_listed_ = has_output_ = false;
   }
   // Reads initial states of continued sequences from `store`, and writes the final states to it.
-  void use_states(RecurrentStates& store) { store_ = &store; }
+  void use_recurrent_states(RecurrentStates& store) { store_ = &store; }
 
   // Computes the mixer output of x (rows of the batch, d_model), and the states after `state_rows`.
-  void mix(const void* x, const DeviceMixer& weights, std::int64_t layer,
-           std::span<const std::int64_t> state_rows) {
-    if (!std::exchange(rows_listed_, true)) upload_row_lists();
-    auto a = arguments(weights, layer);
+  void compute_output(const void* x, const DeviceMixer& weights, std::int64_t layer,
+                      std::span<const std::int64_t> state_rows) {
+    if (!std::exchange(rows_listed_, true)) upload_sequences();
+    auto a = make_arguments(weights, layer);
     products_.multiply({.x = x,
                         .linear = weights.projection,
                         .y = projected_.data(),
@@ -48,8 +48,8 @@ class RecurrentMixer {
       a.low_rank_a = multiply_low_rank(x, weights.a_latent, weights.a, low_rank_a_);
     }
     states_ = {};
-    if (!state_rows.empty()) states_ = Tensor(config_.state_shape(std::ssize(state_rows)));
     if (!state_rows.empty()) {
+      states_ = Tensor(config_.state_shape(std::ssize(state_rows)));
       const std::vector<std::int32_t> rows(state_rows.begin(), state_rows.end());
       a.state_rows = state_rows_.upload(rows, "row numbers", stream_);
       a.state_row_count = std::ssize(state_rows);
@@ -72,7 +72,7 @@ class RecurrentMixer {
   // Returns the states after state_rows, of shape MixerConfig::state_shape(), on the host.
   ConstTensorView states() const { return states_; }
 
-  // Keeps only `count` rows, listed in `rows`, of the mixer output that waits for its projection.
+  // Keeps only `count` rows, listed in `rows`, of the mixer output that is yet to be projected.
   void keep_rows(const std::int32_t* rows, std::int64_t count) {
     if (!has_output_) return;
     const auto n = config_.value_width();
@@ -87,20 +87,20 @@ class RecurrentMixer {
               stream_);
     is_kept_ = true;
   }
-  // Returns the input of the output projection, shape (active rows, value_heads * d_value).
-  const void* take_output() {
+  // Returns the unprojected output (active rows, value_heads * d_value) and marks it as consumed.
+  const void* consume_output() {
     has_output_ = false;
     return is_kept_ ? kept_output_.data() : output_.data();
   }
 
  private:
   // Uploads the lists of sequences and of recurrence chunks of the batch.
-  void upload_row_lists() {
+  void upload_sequences() {
     std::vector<MixerSequence> sequences;
     std::vector<RecurrenceChunk> chunks;
     std::vector<std::int32_t> row_sequences;
-    const bool has_chunks = runs_in_cuda_chunks(config_, dtype_) &&
-                            shared_memory_limit() >= chunk_shared_memory(config_.d_key);
+    const bool has_chunks = has_chunked_kernel(config_, dtype_) &&
+                            max_shared_memory_bytes() >= recurrence_shared_bytes(config_.d_key);
     has_short_sequences_ = false;
     for (const auto& from : batch_->sequences) {
       row_sequences.insert(row_sequences.end(), as_index(from.length),
@@ -123,7 +123,7 @@ class RecurrentMixer {
     chunks_.upload(chunks, "row numbers", stream_);
   }
 
-  // Multiplies x by a low-rank matrix, given as its two factors; the result is in `memory`.
+  // Computes linear(latent(x)), a low-rank projection of shape (rows, linear.out), in `memory`.
   const void* multiply_low_rank(const void* x, const DeviceLinear& latent,
                                 const DeviceLinear& linear, DeviceMemory& memory) {
     const auto row_bytes = batch_->rows() * element_bytes(dtype_);
@@ -136,7 +136,7 @@ class RecurrentMixer {
   }
 
   // Allocates the buffers of a layer.
-  MixerArguments arguments(const DeviceMixer& weights, std::int64_t layer) {
+  MixerArguments make_arguments(const DeviceMixer& weights, std::int64_t layer) {
     const auto rows = batch_->rows();
     const auto stride = (weights.projection.out + 7) / 8 * 8;  // rows begin at 16 bytes
     const auto heads = rows * config_.value_heads;
@@ -163,10 +163,10 @@ class RecurrentMixer {
             .rates = rates,
             .log_decays = is_kimi ? nullptr : rates + heads,
             .channel_decays = is_kimi ? rates + heads : nullptr,
-            .matrices = reserve(matrices_, pairs * cuda_chunk_matrix_bytes(config_)),
+            .matrices = reserve(matrices_, pairs * cuda_recurrence_matrix_bytes(config_)),
             .factors = static_cast<float*>(reserve(factors_, pairs * kCudaChunkFactorBytes)),
             .output = reserve(output_, rows * config_.value_width() * element_bytes(dtype_)),
-            .inputs = store_ == nullptr ? nullptr : store_->inputs(layer),
+            .inputs = store_ == nullptr ? nullptr : store_->conv_states(layer),
             .states = store_ == nullptr ? nullptr : store_->states(layer)};
   }
 
@@ -178,8 +178,8 @@ class RecurrentMixer {
   RecurrentStates* store_ = nullptr;
   bool rows_listed_ = false;
   bool has_short_sequences_ = false;
-  bool has_output_ = false;  // an output waits for its projection
-  bool is_kept_ = false;     // that output is kept_output_
+  bool has_output_ = false;  // the output is not projected yet
+  bool is_kept_ = false;     // the output is in kept_output_
   UploadBuffer sequences_;
   UploadBuffer row_sequences_;
   UploadBuffer chunks_;

@@ -9,7 +9,7 @@ constexpr int kColumns = 16;  // columns of the state in a block
 constexpr int kLanesPerColumn = 8;
 constexpr int kWidest = static_cast<int>(kCudaWidestKeys);
 
-// Processes, token by token, sequences that are not split into chunks, and computes `row_states` of
+// Token-by-token recurrence of sequences that are not split into chunks; computes `row_states` of
 // every sequence. One block per sequence, head and kColumns state columns; eight lanes per column.
 template <typename T, int kPerLane, bool kHasChannelDecays>
 __global__ void token_recurrence_kernel(MixerArguments a) {

@@ -1,5 +1,5 @@
 // CUTLASS GEMM, dense and grouped, with a custom epilogue that applies SwiGLU. Two consumer
-// warpgroups alternate (ping-pong schedule): one runs the epilogue, one the products.
+// warpgroups alternate (ping-pong schedule): one runs the epilogue while the other multiplies.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/detail.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
@@ -20,9 +20,9 @@ using cute::Int;
 using Tile = cute::Shape<Int<128>, Int<192>, Int<64>>;
 using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
 
-// CUTLASS epilogue. Of a tile's columns, 64 hold gate and up of 32 neighbouring outputs: column 8 j
-// + 2 t + s is gate (s = 0) or up (s = 1) of output 8 t + j. Thread t of the four that share a row
-// therefore holds both values of eight neighbours and writes them with one store.
+// CUTLASS epilogue. Every 64 columns of a tile hold gate and up of 32 adjacent outputs: column
+// 8 j + 2 t + s is gate (s = 0) or up (s = 1) of output 8 t + j. Thread t of the four that share a
+// row therefore holds gate and up of eight adjacent outputs and writes these with one store.
 template <typename Element, bool kGrouped>
 struct GateEpilogue {
   using EpilogueSchedule = cutlass::gemm::EpilogueDefault;
@@ -104,8 +104,7 @@ struct GateEpilogue {
         for (int group = 0; group < kColumns / 64; ++group) {
           const int column = first_column + 32 * group;
           if (row >= rows || column >= n) continue;
-          Eight gate;
-          Eight up;
+          EightElements gate, up;
           CUTLASS_PRAGMA_UNROLL
           for (int j = 0; j < 8; ++j) {
             float g = sums(cute::make_coord(Int<0>{}, half, 8 * group + j), i, 0);
@@ -117,21 +116,21 @@ struct GateEpilogue {
             gate.values[j] = Element(g);
             up.values[j] = Element(u);
           }
-          write(gate, up, begin + row, column, n);
+          store_outputs(gate, up, begin + row, column, n);
         }
       }
     }
   }
 
  private:
-  union Eight {
-    CUTLASS_DEVICE Eight() : bits{} {}
+  union EightElements {
+    CUTLASS_DEVICE EightElements() : bits{} {}
     Element values[8];
     uint4 bits;
   };
 
-  CUTLASS_DEVICE void write(Eight& gate, const Eight& up, std::int64_t row, int column,
-                            int n) const {
+  CUTLASS_DEVICE void store_outputs(EightElements& gate, const EightElements& up, std::int64_t row,
+                                    int column, int n) const {
     const std::int64_t width = params.apart ? 2 * std::int64_t{n} : n;
     Element* to = params.y + row * width + column;
     if (params.apart) {
@@ -160,8 +159,8 @@ using GatedKernel = cutlass::gemm::kernel::GemmUniversal<
         GateEpilogue<Element, kGrouped>>>;
 
 template <typename Kernel>
-cudaError_t launch(const typename Kernel::Arguments& arguments, void* workspace,
-                   cudaStream_t stream) {
+cudaError_t launch_gemm(const typename Kernel::Arguments& arguments, void* workspace,
+                        cudaStream_t stream) {
   cutlass::gemm::device::GemmUniversalAdapter<Kernel> product;
   if (product.can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
   if (product.initialize(arguments, workspace, stream) != cutlass::Status::kSuccess ||
@@ -173,7 +172,7 @@ cudaError_t launch(const typename Kernel::Arguments& arguments, void* workspace,
 }
 
 template <typename Element>
-cudaError_t run_dense(const GatedProductArguments& a, cudaStream_t stream) {
+cudaError_t run_dense_gemm(const GatedGemmArguments& a, cudaStream_t stream) {
   using Kernel = GatedKernel<Element, cute::Shape<int, int, int, int>, cutlass::layout::RowMajor,
                              cutlass::layout::ColumnMajor,
                              cutlass::gemm::KernelTmaWarpSpecializedPingpong, false>;
@@ -190,12 +189,12 @@ cudaError_t run_dense(const GatedProductArguments& a, cudaStream_t stream) {
   arguments.scheduler.max_swizzle_size = a.in < 4096 ? 4 : 8;
   using Order = decltype(arguments.scheduler.raster_order);
   arguments.scheduler.raster_order = Order::AlongN;
-  return launch<Kernel>(arguments, nullptr, stream);
+  return launch_gemm<Kernel>(arguments, nullptr, stream);
 }
 
 // Per-group problem sizes, pointers and strides, which CUTLASS reads from device memory.
 template <typename Element>
-struct GroupTable {
+struct GemmGroupTable {
   using Problem = cute::Shape<int, int, int>;
   using RowStride = cute::Stride<std::int64_t, Int<1>, Int<0>>;
   Problem problems[kMostGroups];  // rows, 2 n, in
@@ -205,7 +204,7 @@ struct GroupTable {
 };
 
 template <typename Element>
-__global__ void fill_group_table(GatedProductArguments a, GroupTable<Element>* table) {
+__global__ void fill_group_table(GatedGemmArguments a, GemmGroupTable<Element>* table) {
   const int group = int(threadIdx.x);
   if (group >= a.groups) return;
   const int begin = a.begin[group];
@@ -216,8 +215,8 @@ __global__ void fill_group_table(GatedProductArguments a, GroupTable<Element>* t
 }
 
 template <typename Element>
-cudaError_t run_grouped(const GatedProductArguments& a, cudaStream_t stream) {
-  using Table = GroupTable<Element>;
+cudaError_t run_grouped_gemm(const GatedGemmArguments& a, cudaStream_t stream) {
+  using Table = GemmGroupTable<Element>;
   using Kernel = GatedKernel<Element, cutlass::gemm::GroupProblemShape<typename Table::Problem>,
                              cutlass::layout::RowMajor*, cutlass::layout::ColumnMajor*,
                              cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong, true>;
@@ -233,20 +232,21 @@ cudaError_t run_grouped(const GatedProductArguments& a, cudaStream_t stream) {
   arguments.hw_info.sm_count = a.multiprocessors;
   if (kTableBytes + Kernel::get_workspace_size(arguments) > std::size_t(kGroupWorkspace))
     return cudaErrorNotSupported;
-  return launch<Kernel>(arguments, static_cast<std::byte*>(a.workspace) + kTableBytes, stream);
+  return launch_gemm<Kernel>(arguments, static_cast<std::byte*>(a.workspace) + kTableBytes, stream);
 }
 
 }  // namespace
 
-bool is_gated_kernel_built() {
+bool is_gated_gemm_built() {
   return true;
 }
 
-cudaError_t launch_gated_kernel(const GatedProductArguments& a, cudaStream_t stream) {
+cudaError_t launch_gated_gemm(const GatedGemmArguments& a, cudaStream_t stream) {
   if (a.groups > 0)
-    return a.bf16 ? run_grouped<cutlass::bfloat16_t>(a, stream)
-                  : run_grouped<cutlass::half_t>(a, stream);
-  return a.bf16 ? run_dense<cutlass::bfloat16_t>(a, stream) : run_dense<cutlass::half_t>(a, stream);
+    return a.bf16 ? run_grouped_gemm<cutlass::bfloat16_t>(a, stream)
+                  : run_grouped_gemm<cutlass::half_t>(a, stream);
+  return a.bf16 ? run_dense_gemm<cutlass::bfloat16_t>(a, stream)
+                : run_dense_gemm<cutlass::half_t>(a, stream);
 }
 
 }  // namespace qkscope::cuda

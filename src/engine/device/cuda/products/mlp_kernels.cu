@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr int kSteps = 2;
 
 template <typename T, Activation activation>
-__device__ float activate(float x, const XieluWeights& xielu) {
+__device__ float apply_activation(float x, const XieluWeights& xielu) {
   if constexpr (activation == Activation::silu) {
     if constexpr (sizeof(T) == 2) return silu_fast(x);
     return x / (1.0f + expf(-x));
@@ -40,20 +40,20 @@ __device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swigl
   return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
 }
 
-// Inputs of the gated-activation kernel. Rows of `gate` and of `up` are `stride` vectors apart.
+// Input and output rows of gated_activation_kernel(), in packs of V elements.
 template <typename T>
-struct GatedActivationInput {
+struct GatedActivationRows {
   const T* gate;
   const T* up;
   T* y;
-  int packs;
-  int stride;
+  int packs;   // per row
+  int stride;  // packs from one row of `gate` or `up` to the next
 };
 
 // Each block processes part of one row, each thread kSteps packs of that part. No thread writes an
 // element that another thread reads, so y may alias gate.
 template <typename T, int V, Activation activation, bool kGated>
-__global__ void gated_activation_kernel(GatedActivationInput<T> rows, XieluWeights xielu,
+__global__ void gated_activation_kernel(GatedActivationRows<T> rows, XieluWeights xielu,
                                         ClampedSwiglu swiglu) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
@@ -62,8 +62,7 @@ __global__ void gated_activation_kernel(GatedActivationInput<T> rows, XieluWeigh
   const auto* up = reinterpret_cast<const Values*>(rows.up) + row * rows.stride;
   auto* to = reinterpret_cast<Values*>(rows.y) + row * packs;
   const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
-  Values g[kSteps];
-  Values u[kSteps];
+  Values g[kSteps], u[kSteps];
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
     const int at = first + j * kThreads;
@@ -82,7 +81,7 @@ __global__ void gated_activation_kernel(GatedActivationInput<T> rows, XieluWeigh
       if constexpr (activation == Activation::clamped_swiglu) {
         if constexpr (kGated) value = clamped_swiglu(x, to_float(u[j].values[i]), swiglu);
       } else {
-        value = activate<T, activation>(x, xielu);
+        value = apply_activation<T, activation>(x, xielu);
         if constexpr (kGated) value *= to_float(u[j].values[i]);
       }
       g[j].values[i] = from_float<T>(value);
@@ -123,8 +122,8 @@ __global__ void transform_values_kernel(T* x, std::int64_t count, Change change)
 }
 
 template <typename Change>
-void change_values(void* x, std::int64_t count, Change change, DType dtype, const char* operation,
-                   cudaStream_t stream) {
+void transform_values(void* x, std::int64_t count, Change change, DType dtype,
+                      const char* operation, cudaStream_t stream) {
   launch_for_dtype(dtype, (count + kThreads - 1) / kThreads, operation,
                    [&](auto type, unsigned blocks) {
                      transform_values_kernel<<<blocks, kThreads, 0, stream>>>(
@@ -135,7 +134,7 @@ void change_values(void* x, std::int64_t count, Change change, DType dtype, cons
 constexpr int kGroup = 64;  // rows of gate and up in one interleaved group
 
 // Reorders rows, one block per row; GateEpilogue in gated_kernel.cu describes the order.
-__global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, int packs) {
+__global__ void interleave_gate_up_kernel(const uint4* from, uint4* to, std::int64_t n, int packs) {
   const std::int64_t row = blockIdx.x;
   const int place = static_cast<int>(row % kGroup);
   const int neighbour = place % 8 / 2 * 8 + place / 8;
@@ -145,7 +144,7 @@ __global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, 
 }
 
 template <typename T, Activation activation, bool kGated>
-void launch_gate_kernel(const GateArguments& a, cudaStream_t stream) {
+void launch_gate_kernel(const MlpGateArguments& a, cudaStream_t stream) {
   dispatch_pack_size<T>(a.n % kPack<T> == 0, [&]<int V>() {
     const auto packs = static_cast<int>(a.n / V);
     constexpr int kPerBlock = kThreads * kSteps;
@@ -153,16 +152,16 @@ void launch_gate_kernel(const GateArguments& a, cudaStream_t stream) {
                       static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
     const auto* gate = static_cast<const T*>(a.gate_up);
     const bool apart = !kGated || a.up != nullptr;
-    const GatedActivationInput<T> rows{gate,
-                                       a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
-                                       static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
+    const GatedActivationRows<T> rows{gate,
+                                      a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
+                                      static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
     gated_activation_kernel<T, V, activation, kGated>
         <<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
   });
 }
 
 template <typename T, bool kGated>
-void launch_gate_kernel(const GateArguments& a, cudaStream_t stream) {
+void launch_gate_kernel(const MlpGateArguments& a, cudaStream_t stream) {
   switch (a.activation) {
     case Activation::silu:
       return launch_gate_kernel<T, Activation::silu, kGated>(a, stream);
@@ -194,8 +193,7 @@ __device__ float nan_to_infinity(float score) {
 }
 
 __device__ bool ranks_before(ExpertCandidate a, ExpertCandidate b) {
-  const float x = nan_to_infinity(a.score);
-  const float y = nan_to_infinity(b.score);
+  const float x = nan_to_infinity(a.score), y = nan_to_infinity(b.score);
   return x > y || (x == y && a.expert < b.expert);
 }
 
@@ -205,7 +203,7 @@ struct RouterScores {
   const T* logits;    // (experts)
   const float* bias;  // (experts) or null
   bool sigmoid;
-  bool by_logit;  // without bias and groups, logits have the order of the scores
+  bool by_logit;  // without bias and groups, logits rank experts as scores do
   int group_size;
   const bool* excluded;  // (groups), or null without groups
   float highest = 0.0f;  // softmax: largest logit, and sum of exp(logit - highest)
@@ -223,7 +221,7 @@ struct RouterScores {
     const float logit = to_float(logits[expert]);
     return sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - highest) / sum;
   }
-  __device__ float selection(int expert) const {
+  __device__ float selection_score(int expert) const {
     if (excluded != nullptr && excluded[expert / group_size]) return -INFINITY;
     if (by_logit) return to_float(logits[expert]);
     return score(expert) + (bias == nullptr ? 0.0f : bias[expert]);
@@ -236,10 +234,9 @@ __device__ void exclude_expert_groups(const RouterScores<T>& scores, const Exper
                                       int lane, float* group_scores, bool* excluded) {
   const int groups = static_cast<int>(config.groups);
   for (int g = lane; g < groups; g += kWarp) {
-    float first = -INFINITY;
-    float second = -INFINITY;
+    float first = -INFINITY, second = -INFINITY;
     for (int i = 0; i < scores.group_size; ++i) {
-      const float score = scores.selection(g * scores.group_size + i);
+      const float score = scores.selection_score(g * scores.group_size + i);
       second = fmaxf(second, fminf(first, score));
       first = fmaxf(first, score);
     }
@@ -257,7 +254,7 @@ __device__ void exclude_expert_groups(const RouterScores<T>& scores, const Exper
 
 // Selects the top k experts of a row with one warp, one expert per round in descending order.
 template <typename T>
-__global__ void choose_kernel(ChooseExpertsArguments a) {
+__global__ void choose_experts_kernel(ChooseExpertsArguments a) {
   __shared__ float group_scores[kMostExpertGroups];
   __shared__ bool excluded[kMostExpertGroups];
   const std::int64_t row = blockIdx.x;
@@ -283,7 +280,7 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
   for (int i = 0; i < k; ++i) {
     ExpertCandidate best{-INFINITY, experts};
     for (int expert = lane; expert < experts; expert += kWarp) {
-      const ExpertCandidate here{scores.selection(expert), expert};
+      const ExpertCandidate here{scores.selection_score(expert), expert};
       if (ranks_before(last, here) && ranks_before(here, best)) best = here;
     }
     for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -307,8 +304,8 @@ __global__ void choose_kernel(ChooseExpertsArguments a) {
 
 constexpr int kGroupingThreads = 1024;
 
-// Each block lists the slots of one expert, grouped after the slots of all lower-numbered experts.
-__global__ void group_kernel(GroupSlotsArguments a) {
+// Each block lists the slots of one expert, after the slots of all lower-numbered experts.
+__global__ void group_slots_kernel(GroupSlotsArguments a) {
   __shared__ int first;
   __shared__ int warp_counts[kGroupingThreads / kWarp];
   const auto expert = static_cast<float>(blockIdx.x);
@@ -341,7 +338,7 @@ __global__ void group_kernel(GroupSlotsArguments a) {
 }
 
 template <typename T, int V>
-__global__ void combine_kernel(CombineExpertsArguments a) {
+__global__ void combine_experts_kernel(CombineExpertsArguments a) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t packs = a.n / V;
@@ -365,7 +362,7 @@ __global__ void combine_kernel(CombineExpertsArguments a) {
 
 }  // namespace
 
-void apply_gate(const GateArguments& a, cudaStream_t stream) {
+void apply_gate(const MlpGateArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.rows, "apply the MLP's activation", [&](auto type, unsigned) {
     using T = decltype(type);
     a.gated ? launch_gate_kernel<T, true>(a, stream) : launch_gate_kernel<T, false>(a, stream);
@@ -381,29 +378,29 @@ void apply_row_gate(const RowGateArguments& a, cudaStream_t stream) {
 }
 
 void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream) {
-  change_values(x, count, Clip{limit}, dtype, "clip q, k and v", stream);
+  transform_values(x, count, Clip{limit}, dtype, "clip q, k and v", stream);
 }
 
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream) {
-  change_values(x, count, SoftCap{cap}, dtype, "cap the logits", stream);
+  transform_values(x, count, SoftCap{cap}, dtype, "cap the logits", stream);
 }
 
 void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
                         cudaStream_t stream) {
   const auto packs = static_cast<int>(in * 2 / static_cast<std::int64_t>(sizeof(uint4)));
-  interleave_kernel<<<static_cast<unsigned>(2 * n), kThreads, 0, stream>>>(
+  interleave_gate_up_kernel<<<static_cast<unsigned>(2 * n), kThreads, 0, stream>>>(
       static_cast<const uint4*>(from), static_cast<uint4*>(to), n, packs);
   check_launch("order the MLP's weights");
 }
 
 void choose_experts(const ChooseExpertsArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.rows, "choose experts", [&](auto type, unsigned blocks) {
-    choose_kernel<decltype(type)><<<blocks, kWarp, 0, stream>>>(a);
+    choose_experts_kernel<decltype(type)><<<blocks, kWarp, 0, stream>>>(a);
   });
 }
 
 void group_slots_by_expert(const GroupSlotsArguments& a, cudaStream_t stream) {
-  group_kernel<<<static_cast<unsigned>(a.experts), kGroupingThreads, 0, stream>>>(a);
+  group_slots_kernel<<<static_cast<unsigned>(a.experts), kGroupingThreads, 0, stream>>>(a);
   check_launch("group rows by expert");
 }
 
@@ -411,7 +408,7 @@ void combine_experts(const CombineExpertsArguments& a, cudaStream_t stream) {
   launch_for_dtype(a.dtype, a.rows, "add up what experts made", [&](auto type, unsigned blocks) {
     using T = decltype(type);
     dispatch_pack_size<T>(a.n % kPack<T> == 0, [&]<int V>() {
-      combine_kernel<T, V><<<blocks, kThreads, 0, stream>>>(a);
+      combine_experts_kernel<T, V><<<blocks, kThreads, 0, stream>>>(a);
     });
   });
 }

@@ -50,7 +50,7 @@ class MatrixMultiplier {
   double measure_flop_rate(double seconds);
 
  private:
-  struct Call;  // cuBLASLt descriptors of one shape and its algorithm
+  struct Plan;  // cuBLASLt descriptors of one shape and its algorithm
   using Algorithm = cublasLtMatmulAlgo_t;
   struct GemmSignature {
     std::int64_t rows, in, out, y_stride;
@@ -59,28 +59,27 @@ class MatrixMultiplier {
   };
 
   static GemmSignature gemm_signature(const MatrixProduct& product);
-  Call& find_or_make_call(const MatrixProduct& product);
-  Algorithm choose_algorithm(const MatrixProduct& product, const Call& call);
-  Algorithm fastest_algorithm(const MatrixProduct& product);
-  std::vector<Algorithm> candidate_algorithms(const Call& call);
-  bool is_supported(const Call& call, const Algorithm& algorithm) const;
-  void run_call(const Call& call, const MatrixProduct& product);
-  // Returns the shortest wall-clock time of several runs.
-  double measure_shortest_seconds(const Call& call, const MatrixProduct& product);
+  Plan& find_or_make_plan(const MatrixProduct& product);
+  Algorithm choose_algorithm(const MatrixProduct& product, const Plan& plan);
+  Algorithm find_fastest_algorithm(const MatrixProduct& product);
+  std::vector<Algorithm> candidate_algorithms(const Plan& plan);
+  bool is_supported(const Plan& plan, const Algorithm& algorithm) const;
+  void run_plan(const Plan& plan, const MatrixProduct& product);
+  double measure_min_run_seconds(const Plan& plan, const MatrixProduct& product);
 
   DType dtype_;
   cudaStream_t stream_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<GemmSignature, std::unique_ptr<Call>> calls_;
+  std::map<GemmSignature, std::unique_ptr<Plan>> plans_;
   std::map<GemmSignature, Algorithm> fastest_;  // rows rounded down to a power of two
   DeviceMemory workspace_;
 };
 
 // Returns whether gated_kernel.cu supports this GPU, model and type. If so, the rows of gate and up
 // must be interleaved on the GPU (interleave_gate_up).
-bool has_gated_product(const ModelConfig& model, DType dtype, int device);
-// Same as has_gated_product() for the experts; if true, all expert matrices must be interleaved.
-bool has_grouped_products(const ModelConfig& model, DType dtype, int device);
-void multiply_gated(GatedProductArguments arguments, cudaStream_t stream);
+bool supports_gated_gemm(const ModelConfig& model, DType dtype, int device);
+// Same as supports_gated_gemm() for the experts; if true, all expert matrices must be interleaved.
+bool supports_grouped_gemm(const ModelConfig& model, DType dtype, int device);
+void run_gated_gemm(GatedGemmArguments arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -11,17 +11,17 @@ namespace qkscope::cuda {
 
 constexpr int kWidths = kDistances;
 constexpr int kSumTiles = 16;       // tiles after which float32 sums are flushed to float64
-constexpr float kUnseen = -200.0f;  // log2 of a masked weight, whose exponential is 0
+constexpr float kUnseen = -200.0f;  // log2 weight of masked keys: 2^-200 is 0 in float32
 
-// Tile shapes: LargeShape for 16-bit types with head sizes up to 128, SmallShape for everything
-// else. Each warp has one band of 16 queries, so 16-bit queries fit into registers.
+// Tile shapes: LargeTileShape for 16-bit types with head sizes up to 128, SmallTileShape for
+// everything else. Each warp has one band of 16 queries, so 16-bit queries fit into registers.
 template <typename T, int kWidth>
-using LargeShape = ScoreTileShape<T, kWidth, 8, 1>;
+using LargeTileShape = ScoreTileShape<T, kWidth, 8, 1>;
 template <typename T, int kWidth>
-using SmallShape = ScoreTileShape<T, kWidth, 2, 1>;
+using SmallTileShape = ScoreTileShape<T, kWidth, 2, 1>;
 
 template <typename T, typename Shape>
-class AllKeysScan {
+class AllKeysPass {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysArguments;
@@ -32,8 +32,8 @@ class AllKeysScan {
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
-  __device__ AllKeysScan(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                         SharedStorage& memory)
+  __device__ AllKeysPass(const ScoreArguments& a, const Options& options,
+                         const ScoreThreadBlock& block, SharedStorage& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -43,7 +43,7 @@ class AllKeysScan {
         warp_(threadIdx.x / 32),
         row_(block.row - block.tile.first),
         bins_(memory.bins),
-        kept_(static_cast<MassBin*>(options.bins) +
+        kept_(static_cast<HistogramBin*>(options.bins) +
               (blockIdx.x * Shape::kRows + row_) * std::int64_t{kBins}) {
     for (int i = lane_; i < 16; i += 32) memory.entropy[row_ + i] = memory.distance[row_ + i] = 0;
     for (int i = lane_; i < 16 * kWidths; i += 32)
@@ -58,7 +58,7 @@ class AllKeysScan {
 
   // Begins a key tile. Call after every warp has finished the previous tile.
   __device__ void begin_tile() {
-    if (column_key_ >= 0) add_to_key_sums();
+    if (column_key_ >= 0) flush_column_sums();
     parity_ = 1 - parity_;
   }
 
@@ -67,35 +67,35 @@ class AllKeysScan {
     for (int i = lane_; i < Shape::kKeys; i += 32) memory_.columns[parity_][warp_][i] = 0;
   }
 
-  __device__ __forceinline__ void add(ScoreFragments<Shape>& scores, int key) {
+  __device__ __forceinline__ void add_tile(ScoreFragments<Shape>& scores, int key) {
     column_key_ = options_.key_sums == nullptr ? -1 : key;
     const int nearest = block_.row - (key + Shape::kKeys - 1);
     const int farthest = block_.row + 15 - key;
     if (nearest >= 0 && farthest < block_.window)
-      add_rows<true>(scores, key);
+      compute_weights<true>(scores, key);
     else
-      add_rows<false>(scores, key);
+      compute_weights<false>(scores, key);
     add_distance_masses(scores, key, max(nearest, 0), farthest);
     if (column_key_ >= 0) store_column_sums(scores);
     if (++tiles_ % kSumTiles == 0) flush_sums();
     if (tiles_ % AttentionWeightHistogram<Shape>::kTiles == 0) flush_bins();
   }
 
-  __device__ void finish() {
+  __device__ void store_statistics() {
     flush_sums();
     flush_bins();
     __syncthreads();
-    add_to_key_sums();
-    if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
+    flush_column_sums();
+    if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row_statistics(lane_);
     const int rows = min(16, block_.tile.length - block_.row);
-    for (int row = 0; row < rows; row += ConcentrationBounds::kRows)
-      store_concentration(row, min(rows - row, ConcentrationBounds::kRows));
+    for (int row = 0; row < rows; row += AttentionMassBounds::kRows)
+      store_mass_bounds(row, min(rows - row, AttentionMassBounds::kRows));
   }
 
  private:
   // Replaces scores by weights.
   template <bool kAllSeen>
-  __device__ __forceinline__ void add_rows(ScoreFragments<Shape>& scores, int key) {
+  __device__ __forceinline__ void compute_weights(ScoreFragments<Shape>& scores, int key) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int from = block_.row + half * 8 + lane_ / 4 - key - lane_ % 4 * 2;  // distance
@@ -110,7 +110,7 @@ class AllKeysScan {
         mass += p;
         entropy = fmaf(p, x, entropy);
         offset = fmaf(p, static_cast<float>(n * 8 + i), offset);
-        if (seen) bins_.add(half, p);
+        if (seen) bins_.add_weight(half, p);
       });
       entropy_[half] -= entropy;
       distance_[half] += fmaf(mass, static_cast<float>(from), -offset);
@@ -118,8 +118,8 @@ class AllKeysScan {
     }
   }
 
-  // Adds the attention mass to bins by the bit width of the distance. Most tiles lie within one bit
-  // width, usually that of the previous tile.
+  // Adds the attention mass of a key tile to one sum per bit width of the query-key distance. Most
+  // tiles span a single bit width, usually that of the previous tile.
   __device__ __forceinline__ void add_distance_masses(const ScoreFragments<Shape>& p, int key,
                                                       int nearest, int farthest) {
     const int least = min(bit_width(nearest), kWidths - 1);
@@ -170,8 +170,8 @@ class AllKeysScan {
     }
   }
 
-  // Adds the bins of a tile to the bins of whole rows. Truncated low bits of a weight are accounted
-  // for by half a unit, their mean.
+  // Adds the histograms in shared memory to kept_, the histograms of all keys so far, and clears
+  // the former. Adds half a unit per weight, the mean truncation error of the mantissas.
   __device__ void flush_bins() {
     __syncwarp();
 #pragma unroll 8
@@ -179,7 +179,7 @@ class AllKeysScan {
       const int bin = i % kBins;
       const auto taken = bins_.read_and_clear_bin(i / kBins, bin);
       const float units = taken.mass + 0.5f * static_cast<float>(taken.count);
-      const auto before = is_kept_ ? kept_[i] : MassBin{0, 0.0f};
+      const auto before = is_kept_ ? kept_[i] : HistogramBin{0, 0.0f};
       kept_[i] = {before.count + taken.count,
                   fmaf(units, exp2f(static_cast<float>(-kMassBits - 1 - bin / 2)), before.mass)};
     }
@@ -210,7 +210,7 @@ class AllKeysScan {
 
   // Adds the tile's sums over all rows of the block to the attention mass of the keys. Sums are
   // integers, so the order of additions does not affect the result.
-  __device__ void add_to_key_sums() {
+  __device__ void flush_column_sums() {
     const int key = threadIdx.x;
     if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;
     float sum = 0;
@@ -221,27 +221,27 @@ class AllKeysScan {
               static_cast<unsigned long long>(__double2ll_rn(sum * kUnits)));
   }
 
-  __device__ void store_column(int row, std::int64_t column, double value) const {
-    a_.value(column, block_.head, block_.value_row(block_.row + row)) = static_cast<float>(value);
+  __device__ void store_value(int row, std::int64_t column, double value) const {
+    a_.statistic(column, block_.head, block_.output_row(block_.row + row)) =
+        static_cast<float>(value);
   }
 
-  __device__ void store_row(int row) const {
+  __device__ void store_row_statistics(int row) const {
     const auto& layout = a_.layout;
-    // The weights sum to 1 except for the rounding error of the log-sum-exp, which is divided out.
+    // The weights sum to 1 up to the rounding error of log-sum-exp; division by `total` removes it.
     double total = 0;
     for (const double mass : memory_.masses[row_ + row]) total += mass;
-    store_column(row, layout.entropy(),
-                 (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
-    store_column(row, layout.distance_mean(), memory_.distance[row_ + row]);
+    store_value(row, layout.entropy_column(),
+                (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
+    store_value(row, layout.distance_mean_column(), memory_.distance[row_ + row]);
     for (int width = 0; width < kWidths; ++width)
-      store_column(row, layout.distance_mass(width), memory_.masses[row_ + row][width]);
+      store_value(row, layout.distance_band_column(width), memory_.masses[row_ + row][width]);
   }
 
   // Called by the whole warp.
-  __device__ void store_concentration(int first, int rows) {
-    ConcentrationBounds concentration(
-        bins_.memory());  // reuses the memory of the bins, which are empty
-    for (int row = 0; row < rows; ++row) concentration.add_row(row, kept_ + (first + row) * kBins);
+  __device__ void store_mass_bounds(int first, int rows) {
+    AttentionMassBounds bounds(bins_.shared_memory());  // reuses the memory of the empty bins
+    for (int row = 0; row < rows; ++row) bounds.add_row(row, kept_ + (first + row) * kBins);
     __syncwarp();
     const int row = lane_ / 8, number = lane_ % 8;
     if (row < rows) {
@@ -250,26 +250,27 @@ class AllKeysScan {
       constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
       const bool is_share = number < kKeyShares;
       const int k = is_share ? number : number - static_cast<int>(kKeyShares);
-      const auto bracket = is_share
-                               ? concentration.key_count_for_share(row, kShares[k])
-                               : concentration.mass_of_top_keys(row, static_cast<int>(kTops[k]));
-      store_column(first + row, is_share ? layout.key_count_low(k) : layout.top_mass_low(k),
-                   bracket.low);
-      store_column(first + row, is_share ? layout.key_count_high(k) : layout.top_mass_high(k),
-                   bracket.high);
+      const auto bracket = is_share ? bounds.key_count_for_share(row, kShares[k])
+                                    : bounds.mass_of_top_keys(row, static_cast<int>(kTops[k]));
+      const auto lower =
+          is_share ? layout.key_count_lower_bound_column(k) : layout.top_mass_lower_bound_column(k);
+      const auto upper =
+          is_share ? layout.key_count_upper_bound_column(k) : layout.top_mass_upper_bound_column(k);
+      store_value(first + row, lower, bracket.low);
+      store_value(first + row, upper, bracket.high);
     }
     __syncwarp();
   }
 
   const ScoreArguments& a_;
   const Options& options_;
-  const ScoreBlock& block_;
+  const ScoreThreadBlock& block_;
   SharedStorage& memory_;
   SoftmaxNormalizer<Shape> weights_;
   int lane_, warp_;
   int row_;  // the warp's first row in the block
   AttentionWeightHistogram<Shape> bins_;
-  MassBin* kept_;         // bins of the warp's whole rows
+  HistogramBin* kept_;    // (16, kBins) histograms of the warp's rows over all keys
   bool is_kept_ = false;  // kept_ holds values
   int tiles_ = 0;
   int parity_ = 0;

@@ -9,22 +9,22 @@
 namespace qkscope::cuda {
 
 constexpr int kBins = kMassBins;
-// A bin is one 32-bit word: the count of weights in the high bits, and the sum of their leading 12
-// mantissa bits in the low bits.
+// A histogram bin in shared memory is one 32-bit word: the high bits count the attention weights,
+// the low bits sum their leading 12 mantissa bits.
 constexpr int kCountShift = 22;
 constexpr unsigned kMassMask = (1u << kCountShift) - 1;
 constexpr int kMostCount = (1 << (32 - kCountShift)) - 1;
 constexpr int kMassBits = 11;  // mantissa bits kept after the leading one
 
 // Bin of a whole row.
-struct MassBin {
+struct HistogramBin {
   unsigned count;
   float mass;
 };
 
-// Bin b holds weights with floor(-2 log2 p) = b; the last bin also holds all smaller weights. The
-// exponent of p^2 is the bin. A power of two, the largest value of its bin, is replaced by the next
-// smaller float, and so is a weight that exceeds 1 through rounding of the log-sum-exp.
+// Bin b holds weights p with floor(-2 log2 p) = b, computed from the exponent of p^2; the last bin
+// also holds all smaller weights. Each weight is replaced by the next smaller float, so that
+// 2^(-b / 2) stays in bin b, and is limited to 1 - 2^-24, because rounding may make it exceed 1.
 struct BinnedAttentionWeight {
   std::uint32_t square;  // bits of p^2
   unsigned word;         // increment of its bin
@@ -41,7 +41,7 @@ struct BinnedAttentionWeight {
         : "=r"(word)
         : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
   }
-  // Returns the index of a bin. Bins are stored in exponent order, at index exponent % kBins.
+  // Returns where a bin is stored in its row: the biased exponent of weight^2, modulo kBins.
   __device__ static int bin_word_index(int bin) { return (126 - bin) % kBins; }
 
   __device__ __forceinline__ void add_to_bin(std::uint32_t address) const {
@@ -49,8 +49,8 @@ struct BinnedAttentionWeight {
   }
 };
 
-// Histogram bins of the warp's rows. The four lanes of a row share its bins; the bins of eight rows
-// fall into different banks.
+// Histograms of the attention weights of a warp's 16 query rows. The four lanes of a row share its
+// bins; the same bin of eight adjacent rows falls into eight different banks.
 template <typename Shape>
 class AttentionWeightHistogram {
  public:
@@ -68,18 +68,18 @@ class AttentionWeightHistogram {
           static_cast<std::uint32_t>(__cvta_generic_to_shared(words_[half * 8 + lane / 4])) ^
           bank_skew(lane / 4) * 4;
   }
-  __device__ __forceinline__ void add(int half, float p) const {
+  __device__ __forceinline__ void add_weight(int half, float p) const {
     const BinnedAttentionWeight weight(p);
     weight.add_to_bin((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
   }
   // Returns the attention mass of a bin in units of its least significant bit, and clears the bin.
-  __device__ MassBin read_and_clear_bin(int row, int bin) {
+  __device__ HistogramBin read_and_clear_bin(int row, int bin) {
     auto& word = words_[row][BinnedAttentionWeight::bin_word_index(bin) ^ bank_skew(row)];
-    const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
+    const HistogramBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
     word = 0;
     return taken;
   }
-  __device__ void* memory() { return words_; }
+  __device__ void* shared_memory() { return words_; }
 
  private:
   __device__ static int bank_skew(int row) { return row % 8 * 4; }
@@ -90,7 +90,7 @@ class AttentionWeightHistogram {
 
 // Cumulative attention mass and key counts of four queries. Each lane computes bounds on one of
 // eight concentration measures of one query.
-class ConcentrationBounds {
+class AttentionMassBounds {
  public:
   static constexpr int kRows = 4;
   struct SharedStorage {
@@ -100,11 +100,11 @@ class ConcentrationBounds {
   static_assert(sizeof(SharedStorage) <= sizeof(unsigned) * 16 * kBins);
   static_assert(kKeyShares + kTopKeys == 32 / kRows);
 
-  __device__ explicit ConcentrationBounds(void* memory)
+  __device__ explicit AttentionMassBounds(void* memory)
       : memory_(*static_cast<SharedStorage*>(memory)) {}
 
-  // Two bins per lane of the warp.
-  __device__ void add_row(int row, const MassBin* bins) {
+  // Adds the histogram of query `row`; each lane of the warp reads two bins.
+  __device__ void add_row(int row, const HistogramBin* bins) {
     const int lane = threadIdx.x % 32;
     int count[2];
     double mass[2];
@@ -136,11 +136,11 @@ class ConcentrationBounds {
     memory_.held[row][kBins] = held + mass[0] + last;
   }
 
-  struct BoundInterval {
+  struct Interval {
     double low, high;
   };
   // Returns bounds on the number of keys that hold a given share of the attention mass.
-  __device__ BoundInterval key_count_for_share(int row, double share) const {
+  __device__ Interval key_count_for_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin_where([&](int b) { return held[b + 1] >= share; });
@@ -149,21 +149,21 @@ class ConcentrationBounds {
     const double missing = share - held[bin], count = keys[bin + 1] - keys[bin];
     const double mass = held[bin + 1] - held[bin];
     const double high = before + fmin(count, fmax(1.0, ceil(missing * count / mass)));
-    return {fmin(high, before + fmax(1.0, ceil(missing / largest_weight(bin)))), high};
+    return {fmin(high, before + fmax(1.0, ceil(missing / upper_edge(bin)))), high};
   }
   // Returns bounds on the attention mass of the `top` largest weights.
-  __device__ BoundInterval mass_of_top_keys(int row, int top) const {
+  __device__ Interval mass_of_top_keys(int row, int top) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
     const int bin = first_bin_where([&](int b) { return keys[b + 1] >= top; });
     if (bin == kBins) return {held[bin], held[bin]};
     const double missing = top - keys[bin], count = keys[bin + 1] - keys[bin];
     const double mass = held[bin + 1] - held[bin], part = mass * missing / count;
-    return {held[bin] + part, held[bin] + fmax(part, fmin(mass, missing * largest_weight(bin)))};
+    return {held[bin] + part, held[bin] + fmax(part, fmin(mass, missing * upper_edge(bin)))};
   }
 
  private:
-  // Binary search for the first bin that meets the monotonic predicate `reaches`; kBins if none.
+  // Binary search for the first bin that satisfies the monotonic predicate; kBins if none does.
   template <typename Reaches>
   __device__ static int first_bin_where(Reaches reaches) {
     int begin = 0, end = kBins;
@@ -176,7 +176,7 @@ class ConcentrationBounds {
     }
     return begin;
   }
-  __device__ static double largest_weight(int bin) {  // 2^(-bin / 2)
+  __device__ static double upper_edge(int bin) {  // 2^(-bin / 2)
     const double power = __hiloint2double((1023 - bin / 2) << 20, 0);
     return bin % 2 == 0 ? power : 0.70710678118654752440 * power;
   }

@@ -1,8 +1,10 @@
-// Tiles of the moment kernel for 16-bit types, and its moments per channel: power sums and ranges.
+// Moment kernel for 16-bit types: the tiles of rows in shared memory, and the sums per channel and
+// per row (powers, ranges, row norms, magnitudes of rotary pairs).
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/statistics/statistics_moments.h"
@@ -10,26 +12,24 @@
 
 namespace qkscope::cuda {
 
-// The warps of a block have two roles: kWarps warps sum powers of channels, as
-// many others compute the Gram matrix (moment_products.cuh); all compute norms of rows
-// (moment_norms.cuh).
 template <int kHeadWidth>
 struct MomentTile {
   static constexpr int kWidth = kHeadWidth;  // dim, padded
   static constexpr int kBlocks = kWidth / 16;
-  static constexpr int kWarps = kBlocks;        // of one role
-  static constexpr int kThreads = kWarps * 32;  // of one role
-  static constexpr int kBlockThreads = 2 * kThreads;
+  static constexpr int kThreads = kBlocks * 32;
   static constexpr int kRows = 128;
   static constexpr int kStages = 2;
-  static constexpr int kLanePairs = kWidth / 64;  // rotary pairs per lane
   static constexpr int kBytes = kRows * kPitch<kWidth>;
+  // A group of kLanes adjacent threads reads a row, four channels per thread. The kGroups groups
+  // sum different rows; sum_over_groups() adds up their sums of each channel.
+  static constexpr int kLanes = kWidth / 4;
+  static constexpr int kGroups = kThreads / kLanes;
+  static constexpr int kLaneRows = kRows / kGroups;
 };
 
-// A tile in shared memory: up to kRows rows of a chunk.
-struct LoadedTile {
-  int rows;  // 0 after the last tile of the segment
-  int chunk_rows;
+// Rows of a chunk loaded into a tile in shared memory, at most kRows.
+struct LoadedChunkRows {
+  int rows;      // 0 after the last tile of the segment
   int position;  // of the first row of the chunk
   int chunk;     // index
   bool ends_chunk;
@@ -37,47 +37,32 @@ struct LoadedTile {
 
 template <typename Tile>
 struct MomentSharedMemory {
-  double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // per thread of the Gram matrix
-  double sums[6][Tile::kWidth];                              // indexed by MomentSumRow
-  double pairs[Tile::kBlockThreads / 32][Tile::kWidth / 2];  // per warp
-  double norms[Tile::kBlockThreads / 32];
-  float norm_max[Tile::kBlockThreads / 32];
-  LoadedTile loaded[Tile::kStages];
+  double position_sums[2][Tile::kWidth];            // sums of z t and z u, see ChannelSum
+  double outliers[Tile::kGroups][2][Tile::kWidth];  // third and fourth powers
+  double norms[Tile::kBlocks];                      // per warp
+  float norm_max[Tile::kBlocks];                    // per warp
+  float shifts[2][Tile::kWidth];                    // MomentShift::centre and limit
+  LoadedChunkRows loaded[Tile::kStages];
+  alignas(16) float exchange[2][Tile::kGroups][Tile::kWidth];  // see sum_over_groups()
   alignas(16) char tiles[Tile::kStages][Tile::kBytes];
-  // Right factor of the products with position, (kRows, 8) per tile: 1, t and u relative to the
-  // first row of the chunk, u as the sum of three 16-bit values, then zeros.
+  // Right factor of X^T [1 t u], (kRows, 8) per tile: 1, position t, three 16-bit parts of
+  // u = log2(t + 1), and three zeros. t and u are relative to the first row of the chunk.
   alignas(16) uint4 positions[Tile::kStages][Tile::kRows];
 };
 
-template <typename Tile>
-__device__ int thread_of_role() {
-  return static_cast<int>(threadIdx.x) % Tile::kThreads;
-}
-
-// Barrier of all warps of a block, which the two roles reach at different places of the code.
-template <typename Tile>
-__device__ __forceinline__ void synchronize_roles() {
-  asm volatile("barrier.sync 1, %0;" ::"n"(Tile::kBlockThreads) : "memory");
-}
-
-// Chunks with at most this many rows, such as the first tokens of a document, are summed in
-// float64, because their spread can be far smaller than the shift that is subtracted.
-constexpr int kFewRows = 8;
-
-// log2(position + 1) of the first row of a chunk; within the chunk, u is relative to this value.
+// Returns u = log2(position + 1). Within a chunk, u is stored relative to that of the first row.
 __device__ inline float log2_of_position(std::int32_t position) {
   return log2f(static_cast<float>(position + 1));
 }
 
-// Iterates over the tiles of a segment.
 template <typename Tile>
-struct TileIterator {
+struct MomentTileIterator {
   const MomentChunk* chunks;
   std::int32_t index, end;
   MomentChunk chunk = {};
   std::int32_t offset = 0;  // first row of the tile within its chunk
 
-  __device__ TileIterator(const MomentChunk* all, MomentSegment segment)
+  __device__ MomentTileIterator(const MomentChunk* all, MomentSegment segment)
       : chunks(all), index(segment.begin), end(segment.end) {
     if (has_tile()) chunk = chunks[index];
   }
@@ -94,15 +79,9 @@ struct TileIterator {
   }
 };
 
-// Sums of x - centre and of its powers for one channel, over the rows of one lane.
-struct ChannelSums {
-  float y = 0, y2 = 0, y3 = 0, y4 = 0;  // sums of the chunk
-  double far3 = 0, far4 = 0;            // powers of outliers, sums of the segment
-};
-
-// Both values of a pair as float32, with one instruction each.
+// Converts two 16-bit values to float32, with one instruction each.
 template <typename T>
-__device__ __forceinline__ float2 widen(Pack<T, 2> pair) {
+__device__ __forceinline__ float2 pair_to_float2(Pack<T, 2> pair) {
   const auto bits = reinterpret_cast<const std::uint32_t&>(pair);
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
     return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
@@ -136,190 +115,272 @@ struct ChannelPairRange {
   }
 };
 
-// Sum over the four lanes that share a channel; every lane receives the sum.
-template <typename Number>
-__device__ Number sum_channel_lanes(Number x) {
-  x += __shfl_xor_sync(kAllLanes, x, 8);
-  return x + __shfl_xor_sync(kAllLanes, x, 16);
-}
+// Channels of rotary (RoPE) pair i: none, (i, i + kWidth / 2), (2i, 2i + 1), or (i, i + pairs) with
+// fewer pairs than kWidth / 2.
+enum class RotaryPairing { kNone, kHalves, kAdjacent, kPartialHalves };
 
-// A warp processes 16 channels, two per lane. The four lanes of a channel process rows two apart,
-// which fall into different banks.
+// Lane l of a group sums channels 2l, 2l + 1, kWidth / 2 + 2l and kWidth / 2 + 2l + 1, so one lane
+// has both channels of a rotary pair unless the rotation is partial.
 template <typename T, typename Tile>
 class ChannelMoments {
  public:
-  __device__ ChannelMoments(const MomentArguments& a, int head)
-      : lane_(threadIdx.x % 32), channel_(threadIdx.x / 32 * 16 + lane_ % 8 * 2) {
-    for (int i = 0; i < 2; ++i) {
-      if (channel_ + i >= a.record.dim) continue;
-      const auto at = head * a.record.dim + channel_ + i;
-      centre_[i] = a.shift.centre[at];
-      limit_[i] = a.shift.limit[at];
-      product_[i] = a.shift.product[at];
-    }
+  // Copies the channel shifts (MomentShift) to shared memory; call __syncthreads() before add().
+  __device__ ChannelMoments(MomentSharedMemory<Tile>& memory, const MomentArguments& a, int head)
+      : lane_(threadIdx.x % Tile::kLanes),
+        group_(threadIdx.x / Tile::kLanes),
+        dim_(static_cast<int>(a.record.dim)),
+        pairs_(static_cast<int>(a.record.pairs)) {
+    if (pairs_ > 0)
+      pairing_ = a.interleaved          ? RotaryPairing::kAdjacent
+                 : 2 * pairs_ == kWidth ? RotaryPairing::kHalves
+                                        : RotaryPairing::kPartialHalves;
+    const float* shift = thread_sum_index() == 0 ? a.shift.centre : a.shift.limit;
+    memory.shifts[thread_sum_index()][thread_channel()] =
+        thread_channel() < dim_ ? shift[head * dim_ + thread_channel()] : 0.0f;
   }
 
-  __device__ bool has_shift() const { return product_[0] != 0.0f || product_[1] != 0.0f; }
-
-  __device__ void add(const char* tile, int rows) {
-    if (rows == Tile::kRows)
-      add_rows<true>(tile, rows);
+  __device__ void add(MomentSharedMemory<Tile>& memory, const char* tile, int rows) {
+    if (pairing_ == RotaryPairing::kHalves)
+      add_rows<RotaryPairing::kHalves>(memory, tile, rows);
+    else if (pairing_ == RotaryPairing::kAdjacent)
+      add_rows<RotaryPairing::kAdjacent>(memory, tile, rows);
     else
-      add_rows<false>(tile, rows);
+      add_rows<RotaryPairing::kNone>(memory, tile, rows);
+    if (pairing_ == RotaryPairing::kPartialHalves) add_rotary_pair_magnitudes(tile);
   }
 
-  // Sums a whole chunk of few rows in float64.
-  __device__ void add_short_chunk(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
-                                  int head, const char* tile, const LoadedTile& loaded) {
-    if (lane_ >= 8) return;
-    const auto dim = a.record.dim;
-    float* to = a.chunk_sums + (loaded.chunk * a.heads + head) * 2 * dim;
-    for (int c = 0; c < 2; ++c) {
-      const int channel = channel_ + c;
-      if (channel >= dim) return;
-      double sum = 0, squares = 0;
-      for (int row = 0; row < loaded.rows; ++row) {
-        const float x = to_float(reinterpret_cast<const T*>(channel_address(tile, row))[c]);
-        const double y = static_cast<double>(x) - centre_[c];
-        const double z = static_cast<double>(x) - product_[c], t = loaded.position + row;
-        sum += y;
-        squares += y * y;
-        memory.sums[kSumZT][channel] += z * t;
-        memory.sums[kSumZU][channel] += z * log2(t + 1);
-        memory.sums[kSumY3][channel] += y * y * y;
-        memory.sums[kSumY4][channel] += y * y * (y * y);
+  // Subtracts the shift of each channel, product[channel], from the rows of the tile.
+  __device__ void subtract_shift(char* tile, int rows, const float* product) const {
+    for (int c = 0; c < 4; ++c) {
+      if (lane_channel(c) >= dim_ || product[lane_channel(c)] == 0.0f) continue;
+#pragma unroll 4
+      for (int i = 0; i < Tile::kLaneRows; ++i) {
+        T& x = reinterpret_cast<T*>(tile + tile_row(i) * kPitch<kWidth>)[lane_channel(c)];
+        if (tile_row(i) < rows) x = from_float<T>(to_float(x) - product[lane_channel(c)]);
       }
-      memory.sums[kSumY][channel] += sum;
-      memory.sums[kSumY2][channel] += squares;
-      to[channel] = static_cast<float>(sum);
-      to[dim + channel] = static_cast<float>(squares);
-    }
-    for (int row = 0; row < loaded.rows; ++row) range_.add(load_pair(tile, row));
-  }
-
-  // Subtracts the shift of each channel (MomentShift::product) from the rows of the tile.
-  __device__ void shift(char* tile, int rows) const {
-    if (!has_shift()) return;
-    for (int i = 0; i < Tile::kRows / 4; ++i) {
-      const int row = lane_row(i);
-      if (row >= rows) continue;
-      auto& pair = *reinterpret_cast<Pack<T, 2>*>(channel_address(tile, row));
-      for (int c = 0; c < 2; ++c)
-        pair.values[c] = from_float<T>(to_float(pair.values[c]) - product_[c]);
     }
   }
 
-  __device__ void finish_chunk(MomentSharedMemory<Tile>& memory, const MomentArguments& a, int head,
-                               const LoadedTile& loaded) {
-    const auto dim = a.record.dim;
-    float* to = a.chunk_sums + (loaded.chunk * a.heads + head) * 2 * dim;
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      auto& s = sums_[c];
-      const int channel = channel_ + c;
-      const float y = sum_channel_lanes(s.y), y2 = sum_channel_lanes(s.y2);
-      const float y3 = sum_channel_lanes(s.y3), y4 = sum_channel_lanes(s.y4);
-      s.y = s.y2 = s.y3 = s.y4 = 0;
-      if (lane_ >= 8) continue;
-      memory.sums[kSumY][channel] += y;
-      memory.sums[kSumY2][channel] += y2;
-      memory.sums[kSumY3][channel] += y3;
-      memory.sums[kSumY4][channel] += y4;
-      if (channel >= dim) continue;
-      to[channel] = y;
-      to[dim + channel] = y2;
-    }
+  __device__ void report_non_finite(const MomentArguments& a, int chunk_and_head) const {
+    if (!isfinite(y_[0] + y_[1] + y_[2] + y_[3])) atomicMin(a.not_finite, chunk_and_head);
   }
 
-  __device__ void store(const MomentSharedMemory<Tile>& memory, const MomentArguments& a,
-                        double* record) {
-    const auto dim = a.record.dim;
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      auto& s = sums_[c];
-      float least = range_.minimum_of_channel(c), largest = range_.maximum_of_channel(c);
-      for (int distance = 8; distance <= 16; distance *= 2) {
-        least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
-        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+  // Writes all sums except the Gram matrix into the block's record (MomentRecordLayout).
+  __device__ void store(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
+                        double* record) const {
+    const double norms = warp_sum(static_cast<double>(norms_));
+    const float norm_max = warp_max(norm_max_);
+    if (threadIdx.x % 32 == 0) {
+      memory.norms[threadIdx.x / 32] = norms;
+      memory.norm_max[threadIdx.x / 32] = norm_max;
+    }
+    const double first_powers = sum_over_groups(memory, y_, y2_);
+    const double powers = sum_over_groups(memory, y3_, y4_);
+    const double magnitudes = sum_over_groups(memory, magnitudes_, magnitudes_);
+    float least[4], largest[4];  // least: negated
+    for (int c = 0; c < 4; ++c) {
+      least[c] = -range_[c / 2].minimum_of_channel(c % 2);
+      largest[c] = range_[c / 2].maximum_of_channel(c % 2);
+    }
+    share_channel_values(memory, least, largest);
+    const int sum = thread_sum_index(), channel = thread_channel();
+    if (channel < dim_) {
+      double* to = record + channel;
+      double outliers = 0;
+      float extreme = memory.exchange[sum][0][channel];
+      for (int group = 0; group < Tile::kGroups; ++group) {
+        outliers += memory.outliers[group][sum][channel];
+        extreme = fmaxf(extreme, memory.exchange[sum][group][channel]);
       }
-      const double far3 = sum_channel_lanes(s.far3), far4 = sum_channel_lanes(s.far4);
-      const int channel = channel_ + c;
-      if (lane_ >= 8 || channel >= dim) continue;
-      double* sums = record + a.record.sums_offset() + channel;
-      for (int i = 0; i < 6; ++i)
-        sums[i * dim] = memory.sums[i][channel] + (i == kSumY3 ? far3 : i == kSumY4 ? far4 : 0.0);
-      record[a.record.least_offset() + channel] = least;
-      record[a.record.largest_offset() + channel] = largest;
+      to[(kSumY + sum) * dim_] = first_powers;
+      to[(kSumZT + sum) * dim_] = memory.position_sums[sum][channel];
+      to[(kSumY3 + sum) * dim_] = powers + outliers;
+      to[(kNegatedLeast + sum) * dim_] = extreme;
     }
+    // Threads 2l and 2l + 1 hold the summed magnitudes of lane l's first and second rotary pair.
+    const int slot = static_cast<int>(threadIdx.x), adjacent = slot / 2 + slot % 2 * Tile::kLanes;
+    const int pair = pairing_ == RotaryPairing::kHalves ? slot : adjacent;
+    if (slot < kWidth / 2 && pair < pairs_) record[a.record.rotary_offset() + pair] = magnitudes;
+    if (threadIdx.x != 0) return;
+    double total = 0;
+    float most = 0;
+    for (int warp = 0; warp < Tile::kBlocks; ++warp) {
+      total += memory.norms[warp];
+      most = fmaxf(most, memory.norm_max[warp]);
+    }
+    record[a.record.norm_offset()] = total / kRowCopies;
+    record[a.record.norm_max_offset()] = most;
   }
 
  private:
-  template <bool kWhole>
-  __device__ __forceinline__ void add_rows(const char* tile, int rows) {
-    ChannelPairRange<T> range;
-    float y3[2] = {}, y4[2] = {};
-#pragma unroll 16
-    for (int i = 0; i < Tile::kRows / 4; ++i) {
-      const int row = lane_row(i);
-      if (!kWhole && row >= rows) continue;
-      const auto pair = load_pair(tile, row);
-      range.add(pair);
-      const float2 x = widen(pair);
+  static constexpr int kWidth = Tile::kWidth;
+  static constexpr int kRowCopies = Tile::kLanes / 8;  // lanes that receive the norm of a row
+
+  template <RotaryPairing kPairing>
+  __device__ __forceinline__ void add_rows(MomentSharedMemory<Tile>& memory, const char* tile,
+                                           int rows) {
+    if (rows == Tile::kRows)
+      add_rows<kPairing, true>(memory, tile, rows);
+    else
+      add_rows<kPairing, false>(memory, tile, rows);
+  }
+
+  template <RotaryPairing kPairing, bool kWhole>
+  __device__ __forceinline__ void add_rows(MomentSharedMemory<Tile>& memory, const char* tile,
+                                           int rows) {
+    ChannelPairRange<T> range[2];
+    float y3[4] = {}, y4[4] = {}, centre[4];
+    for (int c = 0; c < 4; ++c) centre[c] = memory.shifts[0][lane_channel(c)];
+#pragma unroll 1
+    for (int begin = 0; begin < Tile::kLaneRows; begin += 8) {
+      float squares[8];  // squared norms of eight rows, this lane's channels
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const float y = (c == 0 ? x.x : x.y) - centre_[c], square = y * y;
-        sums_[c].y += y;
-        sums_[c].y2 += square;
-        y3[c] = fmaf(square, y, y3[c]);
-        y4[c] = fmaf(square, square, y4[c]);
+      for (int i = 0; i < 8; ++i) {
+        const int row = tile_row(begin + i);
+        squares[i] = 0;
+        if (!kWhole && row >= rows) continue;
+        float x[4];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const auto pair = load_pair(tile, row, half);
+          range[half].add(pair);
+          const float2 values = pair_to_float2(pair);
+          x[2 * half] = values.x;
+          x[2 * half + 1] = values.y;
+        }
+        squares[i] = add_magnitudes_and_sum_squares<kPairing>(x);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const float y = x[c] - centre[c], square = y * y;
+          y_[c] += y;
+          y2_[c] += square;
+          y3[c] = fmaf(square, y, y3[c]);
+          y4[c] = fmaf(square, square, y4[c]);
+        }
       }
+      const float norm = sqrt_fast(sum_over_lanes(squares));
+      norms_ += norm;
+      norm_max_ = fmaxf(norm_max_, norm);
     }
-    range_.merge(range);
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const float below = range.minimum_of_channel(c) - centre_[c];
-      const float above = range.maximum_of_channel(c) - centre_[c];
-      if (fmaxf(below * below, above * above) > limit_[c]) {
-        add_powers_with_outliers(tile, rows, c);
+    for (int c = 0; c < 4; ++c) {
+      const float below = range[c / 2].minimum_of_channel(c % 2) - centre[c];
+      const float above = range[c / 2].maximum_of_channel(c % 2) - centre[c];
+      if (fmaxf(below * below, above * above) > memory.shifts[1][lane_channel(c)]) {
+        add_power_sums_with_outliers(memory, tile, rows, c);
       } else {
-        sums_[c].y3 += y3[c];
-        sums_[c].y4 += y4[c];
+        y3_[c] += y3[c];
+        y4_[c] += y4[c];
+      }
+    }
+    for (int half = 0; half < 2; ++half) range_[half].merge(range[half]);
+  }
+
+  // Adds this lane's rotary pair magnitudes to magnitudes_; returns the lane's sum of squares.
+  template <RotaryPairing kPairing>
+  __device__ __forceinline__ float add_magnitudes_and_sum_squares(const float (&x)[4]) {
+    constexpr int kPartner = kPairing == RotaryPairing::kAdjacent ? 1 : 2;
+    const float squares[2] = {fmaf(x[0], x[0], x[kPartner] * x[kPartner]),
+                              fmaf(x[3], x[3], x[3 - kPartner] * x[3 - kPartner])};
+    if constexpr (kPairing != RotaryPairing::kNone)
+      for (int i = 0; i < 2; ++i) magnitudes_[i] += sqrt_fast(squares[i]);
+    return squares[0] + squares[1];
+  }
+
+  // Adds magnitudes of rotary pairs (i, i + pairs) to magnitudes_; lane l: pairs l and l + kLanes.
+  __device__ void add_rotary_pair_magnitudes(const char* tile) {
+#pragma unroll 4
+    for (int i = 0; i < Tile::kLaneRows; ++i) {
+      const auto* x = reinterpret_cast<const T*>(tile + tile_row(i) * kPitch<kWidth>);
+      for (int j = 0; j < 2; ++j) {
+        const int pair = lane_ + j * Tile::kLanes;
+        if (pair >= pairs_) continue;
+        const float one = to_float(x[pair]), other = to_float(x[pair + pairs_]);
+        magnitudes_[j] += sqrt_fast(fmaf(one, one, other * other));
       }
     }
   }
 
-  // Third and fourth powers of outliers are summed in float64: one outlier can outweigh all other
-  // values, and float32 would lose them.
-  __device__ __forceinline__ void add_powers_with_outliers(const char* tile, int rows, int c) {
-    for (int i = 0; i < Tile::kRows / 4; ++i) {
-      if (lane_row(i) >= rows) continue;
-      const float x = to_float(load_pair(tile, lane_row(i)).values[c]);
-      const float y = x - centre_[c], square = y * y;
-      const bool is_outlier = !(square <= limit_[c]);
-      const double far = is_outlier ? static_cast<double>(x) - centre_[c] : 0.0;
-      sums_[c].far3 += far * far * far;
-      sums_[c].far4 += far * far * far * far;
-      if (is_outlier) continue;
-      sums_[c].y3 = fmaf(square, y, sums_[c].y3);
-      sums_[c].y4 = fmaf(square, square, sums_[c].y4);
+  // Sums third and fourth powers of channel c, with outliers in float64: one outlier can outweigh
+  // all other values, which a float32 sum would then lose.
+  __device__ void add_power_sums_with_outliers(MomentSharedMemory<Tile>& memory, const char* tile,
+                                               int rows, int c) {
+    const float centre = memory.shifts[0][lane_channel(c)],
+                limit = memory.shifts[1][lane_channel(c)];
+#pragma unroll 1
+    for (int i = 0; i < Tile::kLaneRows; ++i) {
+      if (tile_row(i) >= rows) continue;
+      const float x = to_float(load_pair(tile, tile_row(i), c / 2).values[c % 2]);
+      const float y = x - centre, square = y * y;
+      if (square <= limit) {
+        y3_[c] = fmaf(square, y, y3_[c]);
+        y4_[c] = fmaf(square, square, y4_[c]);
+        continue;
+      }
+      const double far = static_cast<double>(x) - centre;
+      memory.outliers[group_][0][lane_channel(c)] += far * far * far;
+      memory.outliers[group_][1][lane_channel(c)] += far * far * far * far;
     }
   }
 
-  __device__ int lane_row(int i) const {
-    return i / 2 * 8 + lane_ / 8 * 2 + i % 2;
+  // Sums each squares[i] (of row i) over the lanes of a group; each lane receives one of the sums.
+  __device__ __forceinline__ float sum_over_lanes(float (&squares)[8]) const {
+    reduce_across_lanes<4, Tile::kLanes / 2>(squares);
+    reduce_across_lanes<2, Tile::kLanes / 4>(squares);
+    reduce_across_lanes<1, Tile::kLanes / 8>(squares);
+    float sum = squares[0];
+#pragma unroll
+    for (int distance = kRowCopies / 2; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    return sum;
   }
-  __device__ Pack<T, 2> load_pair(const char* tile, int row) const {
-    return *reinterpret_cast<const Pack<T, 2>*>(channel_address(tile, row));
+
+  // Sums `first` and `second` of each channel over all groups. Each thread receives the sum of
+  // `first` (if thread_sum_index() is 0) or of `second` for channel thread_channel().
+  __device__ double sum_over_groups(MomentSharedMemory<Tile>& memory, const float (&first)[4],
+                                    const float (&second)[4]) const {
+    share_channel_values(memory, first, second);
+    double sum = 0;
+    for (int group = 0; group < Tile::kGroups; ++group)
+      sum += memory.exchange[thread_sum_index()][group][thread_channel()];
+    return sum;
   }
-  template <typename Char>
-  __device__ Char* channel_address(Char* tile, int row) const {
-    return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
+  __device__ void share_channel_values(MomentSharedMemory<Tile>& memory, const float (&first)[4],
+                                       const float (&second)[4]) const {
+    __syncthreads();  // earlier values may still be read
+    write_channel_values(memory.exchange[0], first);
+    write_channel_values(memory.exchange[1], second);
+    __syncthreads();
   }
-  int lane_;
-  int channel_;
-  float centre_[2] = {}, limit_[2] = {}, product_[2] = {};
-  ChannelSums sums_[2];
-  ChannelPairRange<T> range_;  // range of the segment
+  __device__ void write_channel_values(float (*exchange)[kWidth], const float (&values)[4]) const {
+    auto* to = reinterpret_cast<float2*>(exchange[group_]);
+    to[lane_] = {values[0], values[1]};
+    to[Tile::kLanes + lane_] = {values[2], values[3]};
+  }
+  __device__ int thread_sum_index() const {
+    return static_cast<int>(threadIdx.x) / kWidth;
+  }
+  __device__ int thread_channel() const {
+    return static_cast<int>(threadIdx.x) % kWidth;
+  }
+
+  // Tile row of this group in step i. Groups of a warp read rows four apart, in different banks.
+  __device__ int tile_row(int i) const {
+    return i / 4 * 32 + group_ * 4 + i % 4;
+  }
+  __device__ int lane_channel(int c) const {
+    return c / 2 * (kWidth / 2) + 2 * lane_ + c % 2;
+  }
+  __device__ Pack<T, 2> load_pair(const char* tile, int row, int half) const {
+    return *reinterpret_cast<const Pack<T, 2>*>(tile + row * kPitch<kWidth> + half * kWidth +
+                                                lane_ * 4);
+  }
+
+  int lane_, group_, dim_, pairs_;
+  RotaryPairing pairing_ = RotaryPairing::kNone;
+  float y_[4] = {}, y2_[4] = {}, y3_[4] = {}, y4_[4] = {}, magnitudes_[4] = {};
+  float norms_ = 0, norm_max_ = 0;
+  ChannelPairRange<T> range_[2];
 };
 
 }  // namespace qkscope::cuda

@@ -17,8 +17,8 @@ class NearKeyPass {
     float bands[Shape::kRows][kMostBands];
   };
 
-  __device__ NearKeyPass(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
-                         SharedStorage& memory)
+  __device__ NearKeyPass(const ScoreArguments& a, const Options& options,
+                         const ScoreThreadBlock& block, SharedStorage& memory)
       : a_(a),
         options_(options),
         block_(block),
@@ -36,7 +36,7 @@ class NearKeyPass {
     return next < max(options_.stream_first, kSinks) ? next : max(next, last);
   }
 
-  __device__ void add(ScoreFragments<Shape>& p, int key) {
+  __device__ void add_tile(ScoreFragments<Shape>& p, int key) {
     const int nearest = block_.row - (key + Shape::kKeys - 1);
     const int farthest = block_.row + Shape::kWarpRows - 1 - key;
     if (nearest > options_.reach && key >= max(options_.stream_first, kSinks)) return;
@@ -45,29 +45,29 @@ class NearKeyPass {
         key + Shape::kKeys <= options_.stream_first || farthest < options_.stream_last;
     RowMasses masses;
     if (all_seen && all_stream)
-      compute_near_weights<true>(p, masses, key);
+      compute_weights<true>(p, masses, key);
     else
-      compute_near_weights<false>(p, masses, key);
-    add_bands(p, masses, key, nearest, farthest);
-    if (key == 0) store_sinks(p);
-    if (nearest <= 1) store_last(p, key);
+      compute_weights<false>(p, masses, key);
+    add_band_masses(p, masses, key, nearest, farthest);
+    if (key == 0) store_sink_weights(p);
+    if (nearest <= 1) store_self_and_previous_weights(p, key);
   }
 
   __device__ void begin_tile() {}
   __device__ void skip_tile(int) {}
 
-  __device__ void finish() {
+  __device__ void store_statistics() {
     const int lane = threadIdx.x % 32;
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       const float stream = quad_sum(stream_[band][half]);
       if (lane % 4 != 0) return;
-      store(near_keys_column(NearKeyColumn::stream), position, stream);
-      if (position == 0) store(near_keys_column(NearKeyColumn::prev), 0, 0.0f);
+      store_value(column_index(NearKeyColumn::stream), position, stream);
+      if (position == 0) store_value(column_index(NearKeyColumn::prev), 0, 0.0f);
     });
     __syncwarp();
     for (int i = lane; i < Shape::kWarpRows * options_.bands; i += 32) {
       const int row = i % Shape::kWarpRows, band = i / Shape::kWarpRows;
-      store(near_keys_column(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
+      store_value(column_index(NearKeyColumn::near) + band, block_.row + row, bands_[row][band]);
     }
   }
 
@@ -76,8 +76,8 @@ class NearKeyPass {
 
   // Replaces scores by weights.
   template <bool kAllSeenAndStream>
-  __device__ __forceinline__ void compute_near_weights(ScoreFragments<Shape>& p, RowMasses& masses,
-                                                       int key) {
+  __device__ __forceinline__ void compute_weights(ScoreFragments<Shape>& p, RowMasses& masses,
+                                                  int key) {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       float mass = 0, streamed = 0;
       for_each_lane_column<Shape::kKeys>([&](int n, int i) {
@@ -97,14 +97,15 @@ class NearKeyPass {
     });
   }
 
-  __device__ void store(std::int64_t column, int position, float value) const {
+  __device__ void store_value(std::int64_t column, int position, float value) const {
     if (position >= block_.tile.length) return;
-    a_.value(column, block_.head, block_.value_row(position)) = value;
+    a_.statistic(column, block_.head, block_.output_row(position)) = value;
   }
 
-  // A band is the set of distances with the same bit width. Most tiles lie within one band.
-  __device__ void add_bands(const ScoreFragments<Shape>& p, const RowMasses& masses, int key,
-                            int nearest, int farthest) {
+  // Adds the attention mass of a key tile to distance bands. A band is the set of query-key
+  // distances with the same bit width. Most tiles lie within one band.
+  __device__ void add_band_masses(const ScoreFragments<Shape>& p, const RowMasses& masses, int key,
+                                  int nearest, int farthest) {
     const int first = bit_width(max(nearest, 0));
     const int last = min(bit_width(farthest), options_.bands - 1);
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
@@ -120,33 +121,33 @@ class NearKeyPass {
     });
   }
 
-  __device__ void store_sinks(const ScoreFragments<Shape>& p) const {
+  __device__ void store_sink_weights(const ScoreFragments<Shape>& p) const {
     const int pair = threadIdx.x % 4;
     if (pair >= kSinks / 2) return;
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        store(near_keys_column(NearKeyColumn::sink_0) + 2 * pair + i, position,
-              p[band][0][2 * half + i]);
+        store_value(column_index(NearKeyColumn::sink_0) + 2 * pair + i, position,
+                    p[band][0][2 * half + i]);
     });
   }
 
-  __device__ void store_last(const ScoreFragments<Shape>& p, int key) const {
+  __device__ void store_self_and_previous_weights(const ScoreFragments<Shape>& p, int key) const {
     for_each_block_row<Shape>(block_, [&](int band, int half, int position) {
       for_each_lane_column<Shape::kKeys>([&](int n, int i) {
         const int distance = position - key - fragment_key_column(n, i);
         const float value = p[band][n][2 * half + i];
-        if (distance == 0) store(near_keys_column(NearKeyColumn::self), position, value);
-        if (distance == 1) store(near_keys_column(NearKeyColumn::prev), position, value);
+        if (distance == 0) store_value(column_index(NearKeyColumn::self), position, value);
+        if (distance == 1) store_value(column_index(NearKeyColumn::prev), position, value);
       });
     });
   }
 
   const ScoreArguments& a_;
   const Options& options_;
-  const ScoreBlock& block_;
+  const ScoreThreadBlock& block_;
   SoftmaxNormalizer<Shape> weights_;
-  float (*bands_)[kMostBands];  // mass per distance band of the warp's rows
+  float (*bands_)[kMostBands];  // attention mass, (rows of the warp, distance bands)
   float stream_[Shape::kBands][2] = {};
 };
 

@@ -1,6 +1,6 @@
-// Passes over scores with wgmma (PTX ISA, section 9.7.15): a warpgroup multiplies 64 queries, held
-// in registers, with a key tile that is read from shared memory once for all four warps,
-// asynchronously. The accumulator layout is the one that the passes over scores expect.
+// Scans of scores with wgmma (PTX ISA, section 9.7.15): a warpgroup asynchronously multiplies 64
+// queries, held in registers, by a key tile, which is read from shared memory once for all four
+// warps. The accumulator layout is that of mma.m16n8k16 (tensor_core.cuh).
 #include <cstdint>
 #include <type_traits>
 
@@ -15,8 +15,8 @@ constexpr int kGroupRows = 64;
 constexpr int kSwizzledBytes = 128;  // bytes of a row of 64 channels
 
 template <typename T, int kWidth>
-struct HopperShape : LargeShape<T, kWidth> {
-  static constexpr int kTileBytes = LargeShape<T, kWidth>::kKeys * kWidth * 2;
+struct HopperTileShape : LargeTileShape<T, kWidth> {
+  static constexpr int kTileBytes = LargeTileShape<T, kWidth>::kKeys * kWidth * 2;
 };
 
 // Byte offset of 8 channels of a key in a key tile, which stores 64 channels of all keys, then the
@@ -51,7 +51,7 @@ __device__ std::uint64_t wgmma_descriptor(std::uint32_t at) {
 
 // wgmma over 16 channels: c (64 queries, 64 keys) = a kᵀ, or c += a kᵀ if `adds` is set.
 template <typename T>
-__device__ __forceinline__ void multiply_warpgroup(float (&c)[8][4], const std::uint32_t (&a)[4],
+__device__ __forceinline__ void wgmma_multiply_add(float (&c)[8][4], const std::uint32_t (&a)[4],
                                                    std::uint64_t keys, int adds) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
     QKSCOPE_WGMMA("bf16");
@@ -63,7 +63,7 @@ __device__ __forceinline__ void multiply_warpgroup(float (&c)[8][4], const std::
 template <typename T, typename Shape>
 class WarpgroupQueries {
  public:
-  __device__ WarpgroupQueries(const GlobalHeadRows<T>& q, const ScoreBlock& block) {
+  __device__ WarpgroupQueries(const GlobalHeadRows<T>& q, const ScoreThreadBlock& block) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -81,14 +81,14 @@ class WarpgroupQueries {
 
   // Computes the scores q.k of the warpgroup's queries and a tile of keys; called by all four
   // warps.
-  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
-                                           std::uint32_t tile) const {
+  __device__ __forceinline__ void multiply_by_keys(ScoreFragments<Shape>& scores,
+                                                   std::uint32_t tile) const {
     const auto keys = wgmma_descriptor(tile);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int at = step / 4 * Shape::kKeys * kSwizzledBytes + step % 4 * 32;
-      multiply_warpgroup<T>(scores[0], held_[step], keys + at / 16, step > 0);
+      wgmma_multiply_add<T>(scores[0], held_[step], keys + at / 16, step > 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -109,7 +109,7 @@ class WarpgroupQueries {
 template <typename T, typename Shape>
 class KeyTileLoader {
  public:
-  __device__ KeyTileLoader(const GlobalHeadRows<T>& k, const ScoreBlock& block)
+  __device__ KeyTileLoader(const GlobalHeadRows<T>& k, const ScoreThreadBlock& block)
       : row_(static_cast<int>(threadIdx.x) / kPieces),
         end_(block.end),
         stride_(k.stride),
@@ -136,7 +136,7 @@ class KeyTileLoader {
 };
 
 template <typename T, typename Shape, typename Pass>
-struct HopperMemory {
+struct HopperSharedMemory {
   alignas(1024) char tiles[2][Shape::kTileBytes];
   typename Pass::SharedStorage pass;
 };
@@ -146,7 +146,7 @@ template <typename T, typename Shape, typename Pass>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     hopper_score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<HopperMemory<T, Shape, Pass>*>(shared);
+  auto& memory = *reinterpret_cast<HopperSharedMemory<T, Shape, Pass>*>(shared);
   const auto block = this_score_block<Shape>(a);
   const int group_end = block.tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
@@ -166,11 +166,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     if (next < block.end) keys.load(later, next);
     pass.begin_tile();
     ScoreFragments<Shape> scores;
-    if (key < group_end)
-      queries.multiply(scores, now);  // otherwise all of them are masked for the group
+    if (key < group_end) queries.multiply_by_keys(scores, now);  // else the whole tile is masked
     if (key < block.row + Shape::kWarpRows) {
       apply_score_soft_cap<Shape>(scores, a);
-      pass.add(scores, key);
+      pass.add_tile(scores, key);
     } else {
       pass.skip_tile(key);
     }
@@ -179,11 +178,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     later = free;
     key = next;
   }
-  pass.finish();
+  pass.store_statistics();
 }
 
 template <template <typename, typename> typename Pass, typename Options>
-bool launch_on_hopper(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
+bool launch_pass_on_hopper(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
   int device = 0;
   check(cudaGetDevice(&device), "which GPU");
   if (!is_hopper(device) || a.dtype == DType::f32 || (a.d_head != 64 && a.d_head != 128) ||
@@ -192,11 +191,11 @@ bool launch_on_hopper(const ScoreArguments& a, const Options& options, cudaStrea
   dispatch_16bit_type(a.dtype, [&](auto type) {
     using T = decltype(type);
     dispatch_width<64, 128>(a.d_head, [&](auto width) {
-      using Shape = HopperShape<T, width>;
+      using Shape = HopperTileShape<T, width>;
       using ThisPass = Pass<T, Shape>;
       launch_with_shared_memory("statistics of scores", hopper_score_kernel<T, Shape, ThisPass>,
                                 a.tile_count * a.tile_heads, Shape::kThreads,
-                                sizeof(HopperMemory<T, Shape, ThisPass>), stream, a, options);
+                                sizeof(HopperSharedMemory<T, Shape, ThisPass>), stream, a, options);
     });
   });
   return true;
@@ -204,14 +203,14 @@ bool launch_on_hopper(const ScoreArguments& a, const Options& options, cudaStrea
 
 }  // namespace
 
-bool compute_near_key_statistics_on_hopper(const ScoreArguments& a, const NearKeyOptions& options,
-                                           cudaStream_t stream) {
-  return launch_on_hopper<NearKeyPass>(a, options, stream);
+bool try_compute_near_key_statistics_on_hopper(const ScoreArguments& a,
+                                               const NearKeyOptions& options, cudaStream_t stream) {
+  return launch_pass_on_hopper<NearKeyPass>(a, options, stream);
 }
 
-bool compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
-                                          cudaStream_t stream) {
-  return launch_on_hopper<AllKeysScan>(a, more, stream);
+bool try_compute_all_key_statistics_on_hopper(const ScoreArguments& a, const AllKeysArguments& more,
+                                              cudaStream_t stream) {
+  return launch_pass_on_hopper<AllKeysPass>(a, more, stream);
 }
 
 }  // namespace qkscope::cuda

@@ -2,13 +2,13 @@
 
 namespace qkscope::cuda {
 
-bool compute_near_key_statistics_on_hopper(const ScoreArguments&, const NearKeyOptions&,
-                                           cudaStream_t) {
+bool try_compute_near_key_statistics_on_hopper(const ScoreArguments&, const NearKeyOptions&,
+                                               cudaStream_t) {
   return false;
 }
 
-bool compute_all_key_statistics_on_hopper(const ScoreArguments&, const AllKeysArguments&,
-                                          cudaStream_t) {
+bool try_compute_all_key_statistics_on_hopper(const ScoreArguments&, const AllKeysArguments&,
+                                              cudaStream_t) {
   return false;
 }
 

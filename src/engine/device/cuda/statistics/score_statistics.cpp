@@ -13,9 +13,9 @@ namespace qkscope::cuda {
 namespace {
 
 // Layout of a result buffer: consecutive arrays with offsets in bytes.
-struct ResultLayout {
+struct ScoreResultLayout {
   std::int64_t cells, heads, columns, rows;
-  bool has_key_sums;  // of all keys and all queries
+  bool has_key_sums;  // attention mass of each key, only without sampling of queries
 
   std::int64_t squared_sums_offset() const { return cells * heads * columns * 8; }
   std::int64_t key_sums_offset() const { return 2 * squared_sums_offset(); }
@@ -25,11 +25,11 @@ struct ResultLayout {
   std::int64_t bytes() const { return max_logit_offset() + cells * heads * 4; }
 };
 
-LayerAttentionSums read_attention_sums(const ResultLayout& layout,
-                                       const std::vector<DocumentBucketCell>& cells,
+LayerAttentionSums read_attention_sums(const ScoreResultLayout& layout,
+                                       const std::vector<DocumentBucket>& cells,
                                        std::int64_t documents, std::int64_t buckets,
                                        const std::byte* bytes) {
-  auto attention = empty_attention_statistics(documents, layout.heads, buckets, layout.columns);
+  auto attention = make_layer_attention_sums(documents, layout.heads, buckets, layout.columns);
   const auto* sum = reinterpret_cast<const double*>(bytes);
   const auto* square = reinterpret_cast<const double*>(bytes + layout.squared_sums_offset());
   const auto* max_logit = reinterpret_cast<const float*>(bytes + layout.max_logit_offset());
@@ -49,10 +49,10 @@ LayerAttentionSums read_attention_sums(const ResultLayout& layout,
   return attention;
 }
 
-DocumentRowTile make_row_tile(const Sequence& sequence, std::int64_t first, std::int64_t values,
+DocumentRowTile make_row_tile(const Sequence& sequence, std::int64_t first, std::int64_t output_row,
                               std::int64_t head = 0) {
   return {static_cast<std::int32_t>(sequence.begin), static_cast<std::int32_t>(sequence.length),
-          static_cast<std::int32_t>(first), static_cast<std::int32_t>(values),
+          static_cast<std::int32_t>(first), static_cast<std::int32_t>(output_row),
           static_cast<std::int32_t>(head)};
 }
 
@@ -66,13 +66,13 @@ std::vector<DocumentRowTile> list_row_tiles(std::span<const Sequence> sequences,
   return tiles;
 }
 
-struct TokenRows {
+struct RepeatedTokens {
   std::vector<RepeatedTokenRow> rows;
   std::vector<RepeatedTokenTile> tiles;
 };
 
-TokenRows list_repeated_tokens(const Batch& batch, std::int32_t tile_rows) {
-  TokenRows out;
+RepeatedTokens list_repeated_tokens(const Batch& batch, std::int32_t tile_rows) {
+  RepeatedTokens out;
   std::vector<std::int32_t> order;
   for (const auto& sequence : batch.sequences) {
     order.resize(as_index(sequence.length));
@@ -100,12 +100,12 @@ TokenRows list_repeated_tokens(const Batch& batch, std::int32_t tile_rows) {
   return out;
 }
 
-// Sampled queries of the heads of one launch. Values are stored for these queries only, so that
-// many heads fit one launch, which takes at least as long as its longest tile (all keys).
+// Sampled queries of the heads of one launch. Storing statistics for only these queries lets a
+// launch cover more heads, which saves time: a launch takes at least as long as its longest tile.
 struct SampledQueries {
-  std::vector<SampledBlock> blocks;    // (heads, blocks of all documents)
-  std::vector<DocumentRowTile> tiles;  // long ones first
-  std::int64_t head_rows = 0;          // value rows of a head, as many for each
+  std::vector<SampledQueryBlock> blocks;  // (heads, blocks of all documents)
+  std::vector<DocumentRowTile> tiles;     // tiles with many keys first
+  std::int64_t head_rows = 0;             // output rows of a head, equal for all heads
 };
 
 SampledQueries sample_queries(std::span<const Sequence> sequences, const ScoreArguments& scores,
@@ -118,11 +118,11 @@ SampledQueries sample_queries(std::span<const Sequence> sequences, const ScoreAr
       const auto& sequence = sequences[as_index(d)];
       std::int64_t first = 0;  // position of the block
       for (const float weight : request.sampling_weights(sequence.length, d, head)) {
-        const auto values = out.head_rows - first;
-        out.blocks.push_back({weight, static_cast<std::int32_t>(values)});
+        const auto output_row = out.head_rows - first;
+        out.blocks.push_back({weight, static_cast<std::int32_t>(output_row)});
         for (std::int64_t row = 0; weight > 0 && row < kSampledQueries; row += tile_rows)
           out.tiles.push_back(
-              make_row_tile(sequence, first + row, values, head - scores.first_head));
+              make_row_tile(sequence, first + row, output_row, head - scores.first_head));
         if (weight > 0) out.head_rows += kSampledQueries;
         first += kSampledQueries;
       }
@@ -132,9 +132,9 @@ SampledQueries sample_queries(std::span<const Sequence> sequences, const ScoreAr
   return out;
 }
 
-std::vector<DocumentBucketCell> list_row_cells(std::span<const Sequence> sequences,
-                                               std::int64_t bucket_size, std::int64_t buckets) {
-  std::vector<DocumentBucketCell> cells;
+std::vector<DocumentBucket> list_document_buckets(std::span<const Sequence> sequences,
+                                                  std::int64_t bucket_size, std::int64_t buckets) {
+  std::vector<DocumentBucket> cells;
   std::int32_t document = 0;
   std::int64_t block = 0;
   for (const auto& sequence : sequences) {
@@ -162,8 +162,9 @@ void ScoreStatistics::begin_batch(const Batch& batch) {
   cells_.reset();
 }
 
-SoftmaxRowSums ScoreStatistics::reserve_row_sums(std::int64_t heads) {
+SoftmaxRowStats ScoreStatistics::reserve_row_stats(std::int64_t heads) {
   const auto bytes = batch_->rows() * heads * kFloatBytes;
+  summed_.make_stream_wait(stream_);
   return {static_cast<float*>(lse_.reserve(bytes, "row sums")),
           static_cast<float*>(largest_.reserve(bytes, "row sums"))};
 }
@@ -180,10 +181,10 @@ void ScoreStatistics::prepare_tiles(const QueriesAndKeys& source) {
   is_prepared_ = true;
 }
 
-void ScoreStatistics::prepare_bucket_cells(const AttentionRequest& request) {
+void ScoreStatistics::prepare_document_buckets(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
-  auto cells = std::make_shared<std::vector<DocumentBucketCell>>(
-      list_row_cells(batch_->sequences, request.bucket_size, request.buckets));
+  auto cells = std::make_shared<std::vector<DocumentBucket>>(
+      list_document_buckets(batch_->sequences, request.bucket_size, request.buckets));
   device_cells_.upload(*cells, "statistics", stream_);
   cells_ = std::move(cells);
 }
@@ -192,26 +193,25 @@ ScoreArguments ScoreStatistics::make_arguments(const QueriesAndKeys& source) con
   const auto elements = 16 / element_bytes(source.dtype);
   ScoreArguments a{source};
   a.rows = batch_->rows();
-  a.value_rows = a.rows;
+  a.output_rows = a.rows;
   a.heads = a.tile_heads = source.n_heads;
   a.vectors = is_16_byte_aligned(source.q) && is_16_byte_aligned(source.k) &&
               source.row_stride % elements == 0 && source.d_head % elements == 0;
-  a.row_sums = {lse_.as<float>(), largest_.as<float>()};
+  a.row_stats = {lse_.as<float>(), largest_.as<float>()};
   a.tiles = tiles_.as<DocumentRowTile>();
   a.tile_count = tiles_.count();
   return a;
 }
 
-void ScoreStatistics::compute_row_sums(const QueriesAndKeys& source) {
+void ScoreStatistics::compute_row_stats(const QueriesAndKeys& source) {
   prepare_tiles(source);
-  cuda::compute_row_sums(make_arguments(source), stream_);
+  cuda::compute_row_stats(make_arguments(source), stream_);
 }
 
-std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(
+std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_running_softmax(
     const QueriesAndKeys& source) const {
   const auto count = as_index(batch_->rows() * source.n_heads);
-  std::vector<float> lse(count);
-  std::vector<float> largest(count);
+  std::vector<float> lse(count), largest(count);
   for (const auto& [to, from] : {std::pair(&lse, &lse_), std::pair(&largest, &largest_)})
     check(cudaMemcpyAsync(to->data(), from->data(), count * sizeof(float), cudaMemcpyDeviceToHost,
                           stream_),
@@ -227,32 +227,37 @@ std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(
 }
 
 template <typename Compute>
-void ScoreStatistics::sum_by_heads(BucketCellSumArguments sums, std::int64_t most_heads,
-                                   const Compute& compute) {
+void ScoreStatistics::sum_by_bucket(BucketSumArguments sums, std::int64_t most_heads,
+                                    const Compute& compute) {
   auto& scores = sums.scores;
-  const auto head_bytes = scores.columns * scores.value_rows * kFloatBytes;
+  const auto head_bytes = scores.columns * scores.output_rows * kFloatBytes;
   const auto step = std::clamp<std::int64_t>(most_value_bytes_ / head_bytes, 1, most_heads);
-  scores.values =
+  scores.statistics =
       static_cast<float*>(values_.reserve_with_slack(step * head_bytes, "statistics of rows"));
   for (scores.first_head = 0; scores.first_head < scores.n_heads; scores.first_head += step) {
     scores.heads = scores.tile_heads = std::min(step, scores.n_heads - scores.first_head);
+    summed_.make_stream_wait(stream_);
     compute(sums);
-    sum_bucket_cells(sums, stream_);
+    on_main_.record(stream_);
+    on_main_.make_stream_wait(side_);
+    sum_document_buckets(sums, side_);
+    summed_.record(side_);
   }
 }
 
-void ScoreStatistics::add_all_keys(BucketCellSumArguments sums, const AttentionRequest& request,
-                                   std::int64_t* key_sums) {
+void ScoreStatistics::add_all_key_statistics(BucketSumArguments sums,
+                                             const AttentionRequest& request,
+                                             std::int64_t* key_sums) {
   auto& scores = sums.scores;
-  scores.first_column = request.layout.near_column_count();
-  scores.columns = request.layout.sink_above_half() - scores.first_column;
-  const bool is_sampled = !request.sample.takes_all();
-  scores.heads = 1;  // the first, for the number of sampled queries
-  if (is_sampled) scores.value_rows = sample_queries(batch_->sequences, scores, request).head_rows;
-  // Without sampling, a launch covers as many heads as fit kAllKeysLaunchBlocks blocks.
+  scores.first_column = request.layout.near_key_column_count();
+  scores.columns = request.layout.sink_above_half_column() - scores.first_column;
+  const bool is_sampled = !request.sample.takes_all_queries();
+  scores.heads = 1;  // all heads have equally many sampled queries
+  if (is_sampled) scores.output_rows = sample_queries(batch_->sequences, scores, request).head_rows;
+  // Without sampling, a launch covers as many heads as fit into kAllKeysLaunchBlocks thread blocks.
   const auto most_heads = std::clamp<std::int64_t>(
       is_sampled ? scores.n_heads : kAllKeysLaunchBlocks / key_tiles_.count(), 1, scores.n_heads);
-  sum_by_heads(sums, most_heads, [&](BucketCellSumArguments& launch) {
+  sum_by_bucket(sums, most_heads, [&](BucketSumArguments& launch) {
     auto& all = launch.scores;
     if (is_sampled) {
       const auto queries = sample_queries(batch_->sequences, all, request);
@@ -268,48 +273,54 @@ void ScoreStatistics::add_all_keys(BucketCellSumArguments sums, const AttentionR
   });
 }
 
-void ScoreStatistics::add(const QueriesAndKeys& source, const AttentionRequest& request,
-                          AttentionConsumer& sink) {
+void ScoreStatistics::add_layer(const QueriesAndKeys& source, const AttentionRequest& request,
+                                AttentionConsumer& sink) {
   QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
   prepare_tiles(source);
-  prepare_bucket_cells(request);
-  const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads,
-                            request.layout.columns(), batch_->rows(),
-                            request.layout.all_keys && request.sample.takes_all()};
-  auto* result = results_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
+  prepare_document_buckets(request);
+  const ScoreResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads,
+                                 request.layout.columns(), batch_->rows(),
+                                 request.layout.all_keys && request.sample.takes_all_queries()};
+  auto* result = transfers_.begin_transfer(layout.bytes(), layout.bytes(), "statistics");
   auto* key_sums = layout.has_key_sums
                        ? reinterpret_cast<std::int64_t*>(result + layout.key_sums_offset())
                        : nullptr;
   if (layout.has_key_sums)
     check(cudaMemsetAsync(key_sums, 0, as_index(layout.rows * source.n_heads * 8), stream_),
           "clear key sums");
-  BucketCellSumArguments sums{
+  BucketSumArguments sums{
       .scores = make_arguments(source),
-      .cells = device_cells_.as<DocumentBucketCell>(),
+      .cells = device_cells_.as<DocumentBucket>(),
       .cell_count = layout.cells,
       .sum = reinterpret_cast<double*>(result),
       .square = reinterpret_cast<double*>(result + layout.squared_sums_offset()),
       .max_logit = reinterpret_cast<float*>(result + layout.max_logit_offset())};
   sums.scores.layout = request.layout;
-  sums.scores.columns = request.layout.near_column_count() + 1;
-  sum_by_heads(sums, source.n_heads, [&](const BucketCellSumArguments& launch) {
+  sums.scores.columns = request.layout.near_key_column_count() + 1;
+  sum_by_bucket(sums, source.n_heads, [&](const BucketSumArguments& launch) {
     const auto& scores = launch.scores;
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
-    const auto values = scores.heads * scores.value_rows;
-    check(cudaMemsetAsync(scores.values + near_keys_column(NearKeyColumn::dup) * values, 0,
-                          as_index(kTokenColumns * values * kFloatBytes), stream_),
-          "clear statistics of rows");
+    const auto values = scores.heads * scores.output_rows;
+    on_main_.record(stream_);
+    on_main_.make_stream_wait(side_);
     compute_near_key_statistics(scores, stream_);
-    compute_equal_token_statistics(scores,
-                                   {token_rows_.as<RepeatedTokenRow>(),
-                                    token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count()},
-                                   stream_);
+    check(cudaMemsetAsync(scores.statistics + column_index(NearKeyColumn::dup) * values, 0,
+                          as_index(kTokenColumns * values * kFloatBytes), side_),
+          "clear statistics of rows");
+    compute_repeated_token_statistics(scores,
+                                      {token_rows_.as<RepeatedTokenRow>(),
+                                       token_tiles_.as<RepeatedTokenTile>(), token_tiles_.count()},
+                                      side_);
+    on_side_.record(side_);
+    on_side_.make_stream_wait(stream_);
   });
-  if (request.layout.all_keys) add_all_keys(sums, request, key_sums);
-  results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,
-                 documents = std::ssize(batch_->sequences)](const std::byte* bytes) {
-    sink->add(read_attention_sums(layout, *cells, documents, buckets, bytes));
-  });
+  if (request.layout.all_keys) add_all_key_statistics(sums, request, key_sums);
+  transfers_.enqueue_copy(
+      [layout, cells = cells_, sink = &sink, buckets = request.buckets,
+       documents = std::ssize(batch_->sequences)](const std::byte* bytes) {
+        sink->add(read_attention_sums(layout, *cells, documents, buckets, bytes));
+      },
+      side_);
 }
 
 }  // namespace qkscope::cuda

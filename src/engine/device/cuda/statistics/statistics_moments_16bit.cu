@@ -1,7 +1,7 @@
 // Moments of bfloat16 and float16 rows. A block streams the chunks of its segment through shared
-// memory, 128 rows at a time. Half of its warps process each tile per channel (power sums, ranges);
-// the other half multiply it on the tensor cores (Gram matrix, covariances with position). All of
-// them compute norms of rows.
+// memory, 128 rows at a time, and processes each tile twice: per channel and row (power sums,
+// ranges, norms) and on the tensor cores (Gram matrix, covariances with position). Two blocks share
+// a multiprocessor.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/memory/device_memory.h"
 #include "engine/device/cuda/statistics/moment_channels.cuh"
-#include "engine/device/cuda/statistics/moment_norms.cuh"
 #include "engine/device/cuda/statistics/moment_products.cuh"
 #include "engine/device/cuda/statistics/statistics_moments.h"
 #include "engine/device/cuda/tensor_core.cuh"
@@ -21,9 +20,9 @@ namespace {
 template <typename Tile>
 __device__ __forceinline__ void clear(MomentSharedMemory<Tile>& memory) {
   auto* words = reinterpret_cast<uint4*>(&memory);
-  constexpr auto kWords = offsetof(MomentSharedMemory<Tile>, tiles) / sizeof(uint4);
+  constexpr auto kWords = offsetof(MomentSharedMemory<Tile>, loaded) / sizeof(uint4);
 #pragma unroll 4
-  for (unsigned i = threadIdx.x; i < kWords; i += Tile::kBlockThreads) words[i] = {};
+  for (unsigned i = threadIdx.x; i < kWords; i += Tile::kThreads) words[i] = {};
 }
 
 // Streams the tiles of a segment into shared memory; kStages - 1 tiles are loaded ahead.
@@ -43,7 +42,7 @@ class TileStream {
   // load a later tile, and returns the stage of the next tile.
   __device__ int next() {
     wait_for_older_copy_groups<Tile::kStages - 2>();
-    synchronize_roles<Tile>();
+    __syncthreads();
     load_ahead((stage_ + Tile::kStages - 1) % Tile::kStages);
     const int arrived = stage_;
     stage_ = (stage_ + 1) % Tile::kStages;
@@ -53,10 +52,10 @@ class TileStream {
  private:
   __device__ void load_ahead(int stage) {
     if (threadIdx.x == 0)
-      memory_.loaded[stage] = {ahead_.has_tile() ? ahead_.rows() : 0, ahead_.chunk.rows,
-                               ahead_.chunk.position, ahead_.index, ahead_.ends_chunk()};
+      memory_.loaded[stage] = {ahead_.has_tile() ? ahead_.rows() : 0, ahead_.chunk.position,
+                               ahead_.index, ahead_.ends_chunk()};
     if (ahead_.has_tile()) {
-      load_tile_rows<Tile::kRows, Tile::kWidth, Tile::kBlockThreads>(
+      load_tile_rows<Tile::kRows, Tile::kWidth, Tile::kThreads>(
           memory_.tiles[stage], rows_, ahead_.chunk.row + ahead_.offset, ahead_.rows());
       if (threadIdx.x < Tile::kRows) memory_.positions[stage][threadIdx.x] = position_columns();
       ahead_.next();
@@ -64,7 +63,7 @@ class TileStream {
     commit_copy_group();  // an empty group counts too: wait_for_older_copy_groups counts groups
   }
 
-  // Returns the row of MomentSharedMemory::positions that this thread stores; zeros past the chunk.
+  // Returns this thread's row of MomentSharedMemory::positions; zeros beyond the end of the chunk.
   __device__ uint4 position_columns() const {
     const int row = threadIdx.x;
     if (row >= ahead_.rows()) return {};
@@ -78,90 +77,63 @@ class TileStream {
 
   MomentSharedMemory<Tile>& memory_;
   HeadRows<const std::uint16_t, true> rows_;
-  TileIterator<Tile> ahead_;
+  MomentTileIterator<Tile> ahead_;
   int stage_ = 0;
 };
 
-// Role of the first half of the warps: norms of rows, powers of channels, shift of the tile.
 template <typename T, typename Tile>
-__device__ void sum_channels(MomentSharedMemory<Tile>& memory, const MomentArguments& a, int head,
-                             MomentSegment segment, bool shifted) {
-  TileStream<T, Tile> tiles(memory, a, head, segment);
-  RowNorms<T, Tile> norms(a);
-  ChannelMoments<T, Tile> channels(a, head);
-  for (int stage = tiles.next(); memory.loaded[stage].rows > 0; stage = tiles.next()) {
-    const auto& loaded = memory.loaded[stage];
-    char* tile = memory.tiles[stage];
-    norms.add(tile);
-    if (loaded.ends_chunk) norms.finish_chunk(memory);
-    if (loaded.chunk_rows <= kFewRows) {
-      channels.add_short_chunk(memory, a, head, tile, loaded);
-      continue;
-    }
-    channels.add(tile, loaded.rows);
-    if (shifted) {
-      synchronize_roles<Tile>();
-      channels.shift(tile, loaded.rows);
-      synchronize_roles<Tile>();
-    }
-    if (loaded.ends_chunk) channels.finish_chunk(memory, a, head, loaded);
-  }
-  channels.store(memory, a, a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size());
-}
-
-// Role of the second half of the warps: norms of rows, Gram matrix, products with position.
-template <typename T, typename Tile>
-__device__ void multiply_channels(MomentSharedMemory<Tile>& memory, const MomentArguments& a,
-                                  int head, MomentSegment segment, bool shifted) {
-  TileStream<T, Tile> tiles(memory, a, head, segment);
-  RowNorms<T, Tile> norms(a);
-  GramMatrix<T, Tile> products;
-  for (int stage = tiles.next(); memory.loaded[stage].rows > 0; stage = tiles.next()) {
-    const auto& loaded = memory.loaded[stage];
-    const char* tile = memory.tiles[stage];
-    norms.add(tile);
-    if (loaded.ends_chunk) norms.finish_chunk(memory);
-    if (loaded.chunk_rows <= kFewRows) {
-      products.add_short_tile(memory, a, head, tile, loaded.rows);
-      continue;
-    }
-    if (shifted) {  // the other role shifts the tile between these barriers
-      synchronize_roles<Tile>();
-      synchronize_roles<Tile>();
-    }
-    products.add(tile, memory.positions[stage]);
-    if (loaded.ends_chunk) products.finish_chunk(memory, loaded.position);
-  }
-  double* record = a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size();
-  products.flush_to_float64(memory);
-  products.store(memory, record, static_cast<int>(a.record.dim));
-  norms.store(memory, a, record);
-}
-
-template <typename T, typename Tile>
-__global__ void __launch_bounds__(Tile::kBlockThreads, Tile::kWidth == 64 ? 2 : 1)
+__global__ void __launch_bounds__(Tile::kThreads, 512 / Tile::kThreads)
     moments_kernel(const MomentArguments a) {
   extern __shared__ __align__(16) char shared[];
   auto& memory = *reinterpret_cast<MomentSharedMemory<Tile>*>(shared);
   const auto heads = static_cast<int>(a.heads), dim = static_cast<int>(a.record.dim);
   const int head = static_cast<int>(blockIdx.x) % heads;
   const auto segment = a.segments[static_cast<int>(blockIdx.x) / heads];
+  const auto at = static_cast<std::int64_t>(blockIdx.x);
+  float* fragments = a.fragments + at * GramFragments{Tile::kBlocks}.size();
+  GramMatrix<T, Tile> products;
+  if (has_few_rows(a.chunks[segment.begin])) return products.store(fragments);
   clear(memory);
-  const bool has_shift = threadIdx.x < dim && a.shift.product[head * dim + threadIdx.x] != 0.0f;
-  const bool shifted = __syncthreads_or(has_shift);
-  if (threadIdx.x < Tile::kThreads)
-    sum_channels<T, Tile>(memory, a, head, segment, shifted);
-  else
-    multiply_channels<T, Tile>(memory, a, head, segment, shifted);
+  const float* shift = a.shift.product + head * dim;
+  const bool shifted = __syncthreads_or(threadIdx.x < dim && shift[threadIdx.x] != 0.0f);
+  TileStream<T, Tile> tiles(memory, a, head, segment);
+  ChannelMoments<T, Tile> channels(memory, a, head);
+  // Half of the warps multiply first while the others sum channels, so that the two overlap.
+  const bool products_first = !shifted && threadIdx.x < Tile::kThreads / 2;
+  for (int stage = tiles.next(); memory.loaded[stage].rows > 0; stage = tiles.next()) {
+    const auto& loaded = memory.loaded[stage];
+    char* tile = memory.tiles[stage];
+#pragma unroll 1
+    for (int phase = 0; phase < 2; ++phase) {
+      if ((phase == 0) == products_first) {
+        products.add(tile, memory.positions[stage]);
+        continue;
+      }
+      channels.add(memory, tile, loaded.rows);
+      if (!shifted) continue;
+      __syncthreads();
+      channels.subtract_shift(tile, loaded.rows, shift);
+      __syncthreads();
+    }
+    if (!loaded.ends_chunk) continue;
+    channels.report_non_finite(a, static_cast<int>(loaded.chunk * a.heads + head));
+    products.finish_chunk(memory, loaded.position);
+  }
+  products.store(fragments);
+  channels.store(memory, a, a.records + at * a.record.size());
 }
 
 }  // namespace
 
-bool moments_fit_tensor_cores(const MomentArguments& a) {
-  return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
-         a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
-         is_16_byte_aligned(a.x) &&
-         sizeof(MomentSharedMemory<MomentTile<128>>) <= shared_memory_limit();
+bool can_use_tensor_cores(const ActivationView& x, const MomentShape& shape) {
+  return (x.dtype == DType::bf16 || (x.dtype == DType::f16 && !shape.bucket_covariance)) &&
+         shape.dim <= 128 && shape.dim % 8 == 0 && x.row_stride % 8 == 0 &&
+         is_16_byte_aligned(x.data) &&
+         sizeof(MomentSharedMemory<MomentTile<128>>) <= max_shared_memory_bytes();
+}
+
+GramFragments choose_gram_fragments(std::int64_t dim) {
+  return {dim <= 64 ? MomentTile<64>::kBlocks : MomentTile<128>::kBlocks};
 }
 
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
@@ -170,7 +142,7 @@ void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
     dispatch_width<64, 128>(a.record.dim, [&](auto width) {
       using Tile = MomentTile<width>;
       launch_with_shared_memory("moments", moments_kernel<T, Tile>, a.segment_count * a.heads,
-                                Tile::kBlockThreads, sizeof(MomentSharedMemory<Tile>), stream, a);
+                                Tile::kThreads, sizeof(MomentSharedMemory<Tile>), stream, a);
     });
   });
 }

@@ -1,5 +1,6 @@
-// Work distribution of the passes over scores: each block processes a tile of rows of one head,
-// loops over the key tiles, and calls the pass with the scores of each tile in registers.
+// Work distribution of the kernels that scan attention scores: each block processes a tile of query
+// rows of one head, loops over the key tiles, and calls a statistics pass (template parameter Pass)
+// with the scores of each tile in registers.
 //
 // A warp holds kBands bands of 16 rows. In the 16 x 8 fragments of a band, a lane holds rows g and
 // g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
@@ -35,7 +36,6 @@ struct ScoreTileShape {
 template <typename T, int kWidth>
 using ScoreShape = ScoreTileShape<T, kWidth, 4, sizeof(T) == 2 && kWidth <= 128 ? 2 : 1>;
 
-// Rows of one head in global memory.
 template <typename T>
 struct GlobalHeadRows {
   const T* data;  // row 0
@@ -73,8 +73,8 @@ __device__ void load_tile(char* tile, const GlobalHeadRows<T>& source, int count
 template <typename Shape>
 using ScoreFragments = Fragments<Shape::kBands, Shape::kKeys>;
 
-// The warp's rows of q, which are multiplied with each key tile in turn. For 16-bit types and one
-// band they are held in registers, which frees their shared memory for keys.
+// The warp's rows of q, which are multiplied with each key tile in turn. For 16-bit types and warps
+// of one band (16 rows), they are held in registers, which frees their shared memory for keys.
 template <typename T, typename Shape>
 class WarpQueries {
  public:
@@ -86,13 +86,12 @@ class WarpQueries {
     if constexpr (kHeld) {
       const auto q = shared_address(rows) + ldmatrix_lane_offset<Shape::kWidth>();
 #pragma unroll
-      for (int step = 0; step < Shape::kWidth / 16; ++step)
-        load_matrices(held_[step], q + step * 32);
+      for (int step = 0; step < Shape::kWidth / 16; ++step) ldmatrix_x4(held_[step], q + step * 32);
     }
   }
 
-  // Computes q.k of the warp's queries and the keys of a tile.
-  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores, const char* keys) const {
+  __device__ __forceinline__ void multiply_by_keys(ScoreFragments<Shape>& scores,
+                                                   const char* keys) const {
     if constexpr (sizeof(T) == 2) {
       const auto k = shared_address(keys) + ldmatrix_key_lane_offset<Shape::kWidth>();
       if constexpr (kHeld)
@@ -107,12 +106,12 @@ class WarpQueries {
         multiply_queries_by_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
             scores, shared_address(rows_) + ldmatrix_lane_offset<Shape::kWidth>(), k);
     } else {
-      multiply_float32(scores, keys);
+      multiply_by_keys_float32(scores, keys);
     }
   }
 
  private:
-  __device__ void multiply_float32(ScoreFragments<Shape>& scores, const char* keys) const {
+  __device__ void multiply_by_keys_float32(ScoreFragments<Shape>& scores, const char* keys) const {
     const int lane = threadIdx.x % 32;
     const auto at = [](const char* tile, int row) {
       return reinterpret_cast<const float*>(tile + row * Shape::kRowBytes);
@@ -141,7 +140,7 @@ __device__ __forceinline__ void apply_score_soft_cap(ScoreFragments<Shape>& scor
 }
 
 // Query rows of a thread block, as positions in their document.
-struct ScoreBlock {
+struct ScoreThreadBlock {
   DocumentRowTile tile;
   int head;
   int row;     // position of the warp's first row
@@ -149,11 +148,11 @@ struct ScoreBlock {
   int window;  // visible keys of a query; larger than any document for full attention
 
   __device__ std::int64_t batch_row(int position) const { return tile.begin + position; }
-  __device__ std::int64_t value_row(int position) const { return tile.values + position; }
+  __device__ std::int64_t output_row(int position) const { return tile.output_row + position; }
 };
 
 template <typename Shape>
-__device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) {
+__device__ __forceinline__ ScoreThreadBlock this_score_block(const ScoreArguments& a) {
   const auto heads = static_cast<int>(a.tile_heads);
   const auto tile = a.tiles[blockIdx.x / heads];
   return {.tile = tile,
@@ -163,9 +162,9 @@ __device__ __forceinline__ ScoreBlock this_score_block(const ScoreArguments& a) 
           .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
 }
 
-// Calls use(band, half, position) for each query row of a lane, including rows past the document.
+// Calls use(band, half, position) for this lane's two rows per band, even past the document's end.
 template <typename Shape, typename Use>
-__device__ __forceinline__ void for_each_block_row(const ScoreBlock& block, Use use) {
+__device__ __forceinline__ void for_each_block_row(const ScoreThreadBlock& block, Use use) {
   for_each_lane_row<Shape::kBands>(
       [&](int band, int half, int row) { use(band, half, block.row + row); });
 }
@@ -187,20 +186,20 @@ __device__ __forceinline__ float mass_up_to_column(const ScoreFragments<Shape>& 
   return sum;
 }
 
-// Log-sum-exp of rows past the end of a document, so large that weights are 0, but finite.
+// Log-sum-exp of rows beyond the end of a document: finite, but so large that all weights are 0.
 constexpr float kBeyond = 1e4f;
 
-// Base-2 log-sum-exp of each row of a lane, with which scores are converted to weights.
+// Base-2 log-sum-exp of each row of a lane, used to convert scores to attention weights.
 template <typename Shape>
 struct SoftmaxNormalizer {
   float lse[Shape::kBands][2];
   float scale;
 
-  __device__ SoftmaxNormalizer(const ScoreArguments& a, const ScoreBlock& block)
+  __device__ SoftmaxNormalizer(const ScoreArguments& a, const ScoreThreadBlock& block)
       : scale(a.scale * kLog2E) {
     for_each_block_row<Shape>(block, [&](int band, int half, int position) {
       lse[band][half] = position < block.tile.length
-                            ? a.row_sums.lse[block.batch_row(position) * a.n_heads + block.head]
+                            ? a.row_stats.lse[block.batch_row(position) * a.n_heads + block.head]
                             : kBeyond;
     });
   }
@@ -213,7 +212,7 @@ struct SoftmaxNormalizer {
 // Shared memory of queries and two key tiles; the tiles overlap the queries if the queries are held
 // in registers.
 template <typename T, typename Shape>
-struct ScoreTiles {
+struct ScoreTileLayout {
   static constexpr bool kShared = WarpQueries<T, Shape>::kHeld;
   static constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
   static constexpr int kQueryBytes = Shape::kRows * Shape::kRowBytes;
@@ -226,27 +225,27 @@ template <typename T, typename Shape, typename Pass>
 __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(16) char shared[];
-  using Tiles = ScoreTiles<T, Shape>;
-  static_assert(Tiles::kBytes % alignof(typename Pass::SharedStorage) == 0);
-  char* const k_tiles = shared + Tiles::kKeys;
-  auto& memory = *reinterpret_cast<typename Pass::SharedStorage*>(shared + Tiles::kBytes);
+  using Layout = ScoreTileLayout<T, Shape>;
+  static_assert(Layout::kBytes % alignof(typename Pass::SharedStorage) == 0);
+  char* const k_tiles = shared + Layout::kKeys;
+  auto& memory = *reinterpret_cast<typename Pass::SharedStorage*>(shared + Layout::kBytes);
 
   const auto block = this_score_block<Shape>(a);
   const auto& tile = block.tile;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const auto q = global_head_rows<T>(a, a.q, block.head), k = global_head_rows<T>(a, a.k, kv_head);
   const auto load_keys = [&](int stage, int key) {
-    load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * Tiles::kKeyBytes, k, block.end - key,
+    load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * Layout::kKeyBytes, k, block.end - key,
                                       [&](int row) { return block.batch_row(key + row); });
   };
   load_tile<T, Shape, Shape::kRows>(shared, q, block.end - tile.first,
                                     [&](int row) { return block.batch_row(tile.first + row); });
-  if constexpr (Tiles::kShared) {
+  if constexpr (Layout::kShared) {
     wait_for_copies();
     __syncthreads();
   }
   const WarpQueries<T, Shape> queries(shared + (block.row - tile.first) * Shape::kRowBytes);
-  if constexpr (Tiles::kShared) __syncthreads();
+  if constexpr (Layout::kShared) __syncthreads();
 
   Pass pass(a, options, block, memory);
   int key = pass.first_key();
@@ -258,22 +257,22 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     __syncthreads();  // keys have arrived, and every warp is done with the previous ones
     if (next < block.end) load_keys(1 - stage, next);
     pass.begin_tile();
-    if (key < block.row + Shape::kWarpRows) {  // otherwise all of them are masked for the warp
+    if (key < block.row + Shape::kWarpRows) {  // else the whole tile is masked for the warp
       ScoreFragments<Shape> scores;
-      queries.multiply(scores, k_tiles + stage * Tiles::kKeyBytes);
+      queries.multiply_by_keys(scores, k_tiles + stage * Layout::kKeyBytes);
       apply_score_soft_cap<Shape>(scores, a);
-      pass.add(scores, key);
+      pass.add_tile(scores, key);
     } else {
       pass.skip_tile(key);
     }
     key = next;
     stage = 1 - stage;
   }
-  pass.finish();
+  pass.store_statistics();
 }
 
 template <typename T, typename Shape, typename Pass>
-constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
+constexpr auto kScoreBytes = static_cast<int>(ScoreTileLayout<T, Shape>::kBytes +
                                               sizeof(typename Pass::SharedStorage));
 
 // Launches Pass over the tiles of `a`, which must have Shape::kRows rows each.

@@ -10,10 +10,10 @@ template <typename T, int kWidth>
 using TokenShape = ScoreTileShape<T, kWidth, sizeof(T) == 2 && kWidth <= 128 ? 8 : 4, 1>;
 
 // One of the two queries of a lane, and its sums of attention weights. Array index 0: keys with the
-// token of the query (duplicate-token keys, dup); index 1: the keys after them (induction, ind).
+// query's token (duplicate-token keys, dup); index 1: the keys after them (induction, ind).
 struct TokenQuery {
   int entry;
-  int first[2];    // first visible entry of its token; the last one precedes `entry`
+  int first[2];    // first visible list entry of the token; the last is entry - 1
   int special[2];  // entry of dup_first and ind_self, or -1
   float lse;
   float sums[4] = {};  // dup, dup_first, ind, ind_self
@@ -43,7 +43,7 @@ __device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const Sco
     query.entry = min(warp_entry + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4, tile.last);
     const int entry = min(query.entry, tile.last - 1);
     const auto [row, block] = list.rows[entry];
-    query.lse = a.row_sums.lse[row * a.n_heads + head];
+    query.lse = a.row_stats.lse[row * a.n_heads + head];
     for (int shift = 0; shift < 2; ++shift)
       query.first[shift] = a.window > 0
                                ? first_entry_from_row(list, block, entry,
@@ -54,10 +54,10 @@ __device__ __forceinline__ void load_queries(TokenQuery (&queries)[2], const Sco
   }
 }
 
-// Adds the weights of a tile of keys: entries [key, key + kKeys) of the token list.
+// Adds to `query` the attention weights of keys [key, key + kKeys) of the token list.
 template <typename Shape>
-__device__ __forceinline__ void add_weights(TokenQuery& query, int half, int key, int shift,
-                                            const ScoreFragments<Shape>& scores, float scale) {
+__device__ __forceinline__ void add_tile_weights(TokenQuery& query, int half, int key, int shift,
+                                                 const ScoreFragments<Shape>& scores, float scale) {
   const auto weight = [&](int n, int i) {
     return exp2_fast(fmaf(scores[0][n][2 * half + i], scale, -query.lse));
   };
@@ -87,16 +87,16 @@ __device__ __forceinline__ void store_sums(const TokenQuery (&queries)[2], const
     for (int i = 0; i < 4; ++i) {
       const float sum = quad_sum(queries[half].sums[i]);
       if (threadIdx.x % 4 == 0 && queries[half].entry < last)
-        a.value(near_keys_column(NearKeyColumn::dup) + i, head,
-                list.rows[queries[half].entry].row) = sum;
+        a.statistic(column_index(NearKeyColumn::dup) + i, head,
+                    list.rows[queries[half].entry].row) = sum;
     }
 }
 
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 - Shape::kWarps / 8 : 1)
-    tokens_kernel(const ScoreArguments a, const RepeatedTokenList list) {
+    repeated_tokens_kernel(const ScoreArguments a, const RepeatedTokenList list) {
   extern __shared__ __align__(16) char shared[];
-  using Tiles = ScoreTiles<T, Shape>;
+  using Layout = ScoreTileLayout<T, Shape>;
   const auto heads = static_cast<int>(a.heads);
   const auto tile = list.tiles[blockIdx.x / heads];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
@@ -116,10 +116,10 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 - Shape::k
   load_queries(queries, a, list, tile, warp_entry, head);
   const int warp_block = list.rows[min(warp_entry, tile.last - 1)].block;
 
-  char* const key_tiles = shared + Tiles::kKeys;  // keys of listed rows; of the rows after them
+  char* const key_tiles = shared + Layout::kKeys;  // tiles: listed rows, rows after them
   const auto load_keys = [&](int entry, int shift) {
     load_tile<T, Shape, Shape::kKeys>(
-        key_tiles + shift * Tiles::kKeyBytes, k, tile.last - entry, [&](int row) -> std::int64_t {
+        key_tiles + shift * Layout::kKeyBytes, k, tile.last - entry, [&](int row) -> std::int64_t {
           return min(list.rows[entry + row].row + shift, static_cast<int>(a.rows) - 1);
         });
   };
@@ -133,29 +133,29 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 - Shape::k
       const int next = entry + shift * Shape::kKeys;
       if (next < tile.last) load_keys(next, 1 - shift);
       if (entry >= warp_entry + Shape::kWarpRows || entry + Shape::kKeys <= warp_block)
-        continue;  // all keys come later, or belong to earlier tokens
+        continue;  // no key is an earlier occurrence of a query's token
       ScoreFragments<Shape> scores;
-      warp_queries.multiply(scores, key_tiles + shift * Tiles::kKeyBytes);
+      warp_queries.multiply_by_keys(scores, key_tiles + shift * Layout::kKeyBytes);
       apply_score_soft_cap<Shape>(scores, a);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        add_weights<Shape>(queries[half], half, entry, shift, scores, a.scale * kLog2E);
+        add_tile_weights<Shape>(queries[half], half, entry, shift, scores, a.scale * kLog2E);
     }
   store_sums(queries, a, list, tile.last, head);
 }
 
 }  // namespace
 
-void compute_equal_token_statistics(const ScoreArguments& a, const RepeatedTokenList& list,
-                                    cudaStream_t stream) {
+void compute_repeated_token_statistics(const ScoreArguments& a, const RepeatedTokenList& list,
+                                       cudaStream_t stream) {
   if (list.tile_count == 0) return;
   dispatch_element_type(a.dtype, [&](auto type) {
     using T = decltype(type);
     dispatch_width<64, 128, 256>(a.d_head, [&](auto width) {
       using Shape = TokenShape<T, width>;
-      launch_with_shared_memory("attention to equal tokens", tokens_kernel<T, Shape>,
+      launch_with_shared_memory("attention to equal tokens", repeated_tokens_kernel<T, Shape>,
                                 list.tile_count * a.heads, Shape::kThreads,
-                                ScoreTiles<T, Shape>::kBytes, stream, a, list);
+                                ScoreTileLayout<T, Shape>::kBytes, stream, a, list);
     });
   });
 }

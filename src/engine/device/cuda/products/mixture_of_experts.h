@@ -15,10 +15,10 @@
 
 namespace qkscope::cuda {
 
-class ExpertMixture {
+class MixtureOfExperts {
  public:
-  // `grouped`: expert weights are interleaved for the grouped kernel; see has_grouped_products().
-  ExpertMixture(const PassContext& pass, int device, bool grouped)
+  // `grouped`: expert weights are interleaved for the grouped kernel; see supports_grouped_gemm().
+  MixtureOfExperts(const PassContext& pass, int device, bool grouped)
       : pass_(pass),
         device_(device),
         grouped_(grouped),
@@ -33,7 +33,7 @@ class ExpertMixture {
   }
   void choose_experts(std::int64_t rows, const float* selection_bias) {
     rows_ = rows;
-    indices_edited_ = false;
+    routing_edited_ = false;
     const auto bytes = rows * model_.experts.per_token * kFloatBytes;
     cuda::choose_experts({.logits = logits_.data(),
                           .bias = selection_bias,
@@ -45,68 +45,69 @@ class ExpertMixture {
                          pass_.stream);
   }
 
-  void mark_indices_edited() { indices_edited_ = true; }
+  void mark_routing_edited() { routing_edited_ = true; }
 
-  // Gathers the inputs of the selected experts for rows [begin, begin + count) of x. Defers their
-  // product with gate and up to apply_gate(), which knows whether an observer reads gate and up.
+  // Gathers the inputs of the selected experts for rows [begin, begin + count) of x. Gate and up
+  // are computed later: by restore_row_order() if an observer reads them, else by apply_gate().
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
                        const std::vector<DeviceLinear>& weights) {
-    if (begin == 0 && indices_edited_)  // throws if a number is not that of an expert
-      group_rows_by_expert(pass_.copies.fetch(view(ActivationBuffer::expert_indices, rows_)),
-                           model_.experts.count);
+    if (begin == 0 && routing_edited_)  // throws if an edited index is out of range
+      group_rows_by_expert(
+          pass_.copies.fetch_activation(view(ActivationBuffer::expert_indices, rows_)),
+          model_.experts.count);
     begin_ = begin;
     count_ = count;
-    group_slots();
+    sort_slots_by_expert();
     gate_up_weights_ = &weights;
-    content_ = Content::inputs;
+    content_ = BufferContent::inputs;
     const auto first = begin * model_.d_model * element_;
-    pass_.copy({.x = static_cast<const std::byte*>(x) + first,
-                .x_stride = model_.d_model,
-                .x_rows = slots_,
-                .k = model_.experts.per_token,
-                .factors = model_.experts.scales_input ? chunk_weights() : nullptr,
-                .y = reserve_rows(wide_, model_.d_model),
-                .y_stride = model_.d_model,
-                .count = slot_count(),
-                .n = model_.d_model});
+    pass_.copy_rows({.x = static_cast<const std::byte*>(x) + first,
+                     .x_stride = model_.d_model,
+                     .x_rows = slots_,
+                     .k = model_.experts.per_token,
+                     .factors = model_.experts.scales_input ? router_weights_of_chunk() : nullptr,
+                     .y = reserve_rows(wide_, model_.d_model),
+                     .y_stride = model_.d_model,
+                     .count = slot_count(),
+                     .n = model_.d_model});
   }
 
-  // Copies gate and up, or after apply_gate() their gated product, into slot order for an observer.
-  // Experts without a gate have one matrix, whose product takes the place of the gate.
-  void arrange_for_observer() {
+  // Reorders gate and up (after apply_gate(): their gated product) from expert order to row order,
+  // slot row * k + choice, for an observer. In an MLP without a gate, gate_ holds the up product.
+  void restore_row_order() {
     const auto width = model_.experts.d_mlp;
-    if (content_ == Content::inputs) {
-      multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, gate_up_width_));
+    if (content_ == BufferContent::inputs) {
+      multiply_by_expert_weights(wide_, *gate_up_weights_, reserve_rows(gate_up_, gate_up_width_));
       gather_rows(gate_up_.data(), gate_up_width_, places_, reserve_rows(gate_, width));
       if (gate_up_width_ > width)
         gather_rows(gate_up_.as<std::byte>() + width * element_, gate_up_width_, places_,
                     reserve_rows(up_, width));
-    } else if (content_ == Content::gated) {
+    } else if (content_ == BufferContent::gated) {
       gather_rows(gated_.data(), width, places_, reserve_rows(gate_, width));
     }
-    content_ = Content::slots;
+    content_ = BufferContent::slots;
   }
 
   void apply_gate() {
-    if (content_ == Content::slots) return apply_gate(gate_.data(), up_.data(), gate_.data());
+    if (content_ == BufferContent::slots) return apply_gate(gate_.data(), up_.data(), gate_.data());
     const auto width = model_.experts.d_mlp;
     void* gated = reserve_rows(gated_, width);
-    content_ = Content::gated;
+    content_ = BufferContent::gated;
     if (grouped_ && model_.gated_mlp() && model_.activation == Activation::silu &&
         gate_up_weights_->front().bias == nullptr)
-      return multiply(wide_, *gate_up_weights_, gated, /*apart=*/false);
-    multiply(wide_, *gate_up_weights_, reserve_rows(gate_up_, gate_up_width_));
+      return multiply_by_expert_weights(wide_, *gate_up_weights_, gated, /*apart=*/false);
+    multiply_by_expert_weights(wide_, *gate_up_weights_, reserve_rows(gate_up_, gate_up_width_));
     apply_gate(gate_up_.data(), nullptr, gated);
   }
 
   // Computes y (count, d_model), the weighted sum of the experts' outputs.
   void project_down(const std::vector<DeviceLinear>& weights, void* y) {
     const auto width = model_.experts.d_mlp;
-    if (content_ == Content::slots)
+    if (content_ == BufferContent::slots)
       gather_rows(gate_.data(), width, slots_, reserve_rows(gated_, width));
-    multiply(gated_, weights, wide_.data());
+    multiply_by_expert_weights(gated_, weights, wide_.data());
     combine_experts({.x = wide_.data(),
-                     .weights = model_.experts.scales_input ? nullptr : chunk_weights(),
+                     .weights = model_.experts.scales_input ? nullptr : router_weights_of_chunk(),
                      .places = places_,
                      .y = y,
                      .rows = count_,
@@ -147,16 +148,16 @@ class ExpertMixture {
                              .accumulate = true});
   }
 
-  DeviceView view(ActivationBuffer buffer, std::int64_t rows) const {
+  ActivationView view(ActivationBuffer buffer, std::int64_t rows) const {
     const auto& experts = model_.experts;
     const auto plain = [&](const DeviceMemory& block, std::int64_t width, DType dtype) {
-      return DeviceView{block.data(), width, rows, 1, width, false, dtype};
+      return ActivationView{block.data(), width, rows, 1, width, false, dtype};
     };
     const auto wide = [&](const DeviceMemory& block) {
-      return DeviceView{block.data(),  experts.per_token * experts.d_mlp,
-                        count_,        experts.per_token,
-                        experts.d_mlp, true,
-                        dtype_};
+      return ActivationView{block.data(),  experts.per_token * experts.d_mlp,
+                            count_,        experts.per_token,
+                            experts.d_mlp, true,
+                            dtype_};
     };
     switch (buffer) {
       case ActivationBuffer::router_logits:
@@ -173,14 +174,13 @@ class ExpertMixture {
   }
 
  private:
-  enum class Content {
+  enum class BufferContent {
     inputs,  // wide_ holds the inputs of the experts
     gated,   // gated_ holds the inputs of `down`
-    slots,   // gate_ and up_, or the gated values in gate_, are in slot order
+    slots,   // gate_ and up_ (or gate_ alone: gated values) are in row order
   };
 
-  // Sorts the slots of the chunk by expert.
-  void group_slots() {
+  void sort_slots_by_expert() {
     const auto numbers = model_.experts.count + 1 + 2 * slot_count();
     begins_ = static_cast<std::int32_t*>(
         numbers_.reserve_with_slack(numbers * std::int64_t{sizeof(std::int32_t)}, "the experts"));
@@ -201,25 +201,25 @@ class ExpertMixture {
     check(cudaStreamSynchronize(pass_.stream), "read the experts' rows");
   }
 
-  // Gathers rows of gate or up: to (slots, d_mlp) = from[rows].
+  // Gathers rows of gate, up or their gated product: to (slots, d_mlp) = from[rows].
   void gather_rows(const void* from, std::int64_t stride, const std::int32_t* rows, void* to) {
-    pass_.copy({.x = from,
-                .x_stride = stride,
-                .x_rows = rows,
-                .y = to,
-                .y_stride = model_.experts.d_mlp,
-                .count = slot_count(),
-                .n = model_.experts.d_mlp});
+    pass_.copy_rows({.x = from,
+                     .x_stride = stride,
+                     .x_rows = rows,
+                     .y = to,
+                     .y_stride = model_.experts.d_mlp,
+                     .count = slot_count(),
+                     .n = model_.experts.d_mlp});
   }
 
-  // y (slots, out) = product of each row of x (slots, in), grouped by expert, with its expert's
-  // matrix. If `apart` is false: y (slots, out / 2) = silu(gate) * up.
-  void multiply(const DeviceMemory& x, const std::vector<DeviceLinear>& weights, void* y,
-                bool apart = true) {
+  // Multiplies each row of x (slots, in), grouped by expert, by its expert's matrix: y (slots, out)
+  // or, if `apart` is false, y (slots, out / 2) = silu(gate) * up.
+  void multiply_by_expert_weights(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
+                                  void* y, bool apart = true) {
     const auto& first = weights.front();
-    if (!grouped_) return multiply_each_expert(x, weights, y);
+    if (!grouped_) return multiply_by_experts_in_turn(x, weights, y);
     const auto* next = static_cast<const std::byte*>(weights[weights.size() > 1 ? 1 : 0].weight);
-    multiply_gated({.x = x.data(),
+    run_gated_gemm({.x = x.data(),
                     .weight = first.weight,
                     .y = y,
                     .rows = slot_count(),
@@ -236,10 +236,10 @@ class ExpertMixture {
                    pass_.stream);
   }
 
-  // Multiplies expert by expert. Row counts are rounded up: surplus rows of y are overwritten by
-  // the next expert, or lie in the headroom of reserve_rows().
-  void multiply_each_expert(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
-                            void* y) {
+  // Multiplies expert by expert, with row counts rounded up to kExpertRowUnit. Later experts
+  // overwrite the surplus rows of y; for the last expert, reserve_rows() allocates spare rows.
+  void multiply_by_experts_in_turn(const DeviceMemory& x, const std::vector<DeviceLinear>& weights,
+                                   void* y) {
     for (std::size_t expert = 0; expert < weights.size(); ++expert) {
       const std::int64_t begin = host_begins_[expert];
       const auto used = host_begins_[expert + 1] - begin;
@@ -267,7 +267,7 @@ class ExpertMixture {
                                     "the experts");
   }
   std::int64_t slot_count() const { return count_ * model_.experts.per_token; }
-  const float* chunk_weights() const {  // (count, k)
+  const float* router_weights_of_chunk() const {  // (count, k)
     return weights_.as<float>() + begin_ * model_.experts.per_token;
   }
 
@@ -283,12 +283,12 @@ class ExpertMixture {
   DeviceMemory weights_;  // (rows, k) float32
   DeviceMemory indices_;  // (rows, k) float32
   std::int64_t rows_ = 0;
-  bool indices_edited_ = false;
+  bool routing_edited_ = false;
 
   std::int64_t begin_ = 0;  // first row of the chunk
   std::int64_t count_ = 0;  // rows of the chunk
   const std::vector<DeviceLinear>* gate_up_weights_ = nullptr;
-  Content content_ = Content::inputs;
+  BufferContent content_ = BufferContent::inputs;
   DeviceMemory numbers_;                   // the three lists below
   std::int32_t* begins_ = nullptr;         // (experts + 1) first grouped row of each expert
   std::int32_t* slots_ = nullptr;          // (slots) slot of each grouped row
@@ -297,8 +297,8 @@ class ExpertMixture {
   DeviceMemory wide_;            // (slots, d_model) inputs of gate and up, outputs of down
   DeviceMemory gate_up_;         // (slots, gate_up_width_)
   DeviceMemory gated_;           // (slots, d_mlp) inputs of down
-  DeviceMemory gate_;            // (slots, d_mlp) in slot order, for observers
-  DeviceMemory up_;              // (slots, d_mlp) in slot order, for observers
+  DeviceMemory gate_;            // (slots, d_mlp) in row order, for observers
+  DeviceMemory up_;              // (slots, d_mlp) in row order, for observers
   DeviceMemory shared_gate_up_;  // (count, 2 shared_d_mlp)
   DeviceMemory shared_;          // (count, shared_d_mlp)
 };

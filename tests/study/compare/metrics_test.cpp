@@ -1,4 +1,4 @@
-// Published quantities evaluated on hand-made tables.
+// Published metrics evaluated on hand-made tables.
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class Quantities : public testing::Test {
+class Metrics : public testing::Test {
  protected:
   void SetUp() override {
     write_made_results(folder_.path(), "m", made_heads(),
@@ -21,24 +21,24 @@ class Quantities : public testing::Test {
                        "mixed,all,0.5,0.1,0,1,5,2\nshare_positive_bias,all,0.5,0.3,0,1,5,2\n"
                        "k_positional,all,0,0,0,0,5,2\nslope_ratio_median,all,0.5,0.4,0,1,5,2\n");
   }
-  MeasuredValue of(const std::string& quantity) {
+  RecomputedValue of(const std::string& metric) {
     PublishedNumber number;
-    number.quantity = quantity;
-    return measure_published_quantity(number, run_);
+    number.metric = metric;
+    return recompute_published_number(number, run_);
   }
-  double value(const std::string& quantity) { return of(quantity).value; }
+  double value(const std::string& metric) { return of(metric).value; }
   double profile(double low, double high, bool fraction) {
     PublishedNumber number;
-    number.value_kind = PublishedValueKind::profile;
+    number.value_kind = PublishedNumberKind::profile;
     number.bin = {low, high, fraction};
-    return measure_published_quantity(number, run_).value;
+    return recompute_published_number(number, run_).value;
   }
 
   TemporaryFolder folder_;
   RunTables run_{{{"m", folder_.path()}}};
 };
 
-TEST_F(Quantities, MeansFollowThePublishedDefinitions) {
+TEST_F(Metrics, MeansFollowThePublishedDefinitions) {
   EXPECT_DOUBLE_EQ(value("r_q"), 0.7);
   EXPECT_DOUBLE_EQ(value("r_k"), 0.2);
   EXPECT_DOUBLE_EQ(value("abs_r_k"), 0.4);
@@ -54,7 +54,7 @@ TEST_F(Quantities, MeansFollowThePublishedDefinitions) {
   EXPECT_EQ(of("alpha_k").column, "mean of rotated |alpha_k|");
 }
 
-TEST_F(Quantities, SuffixesSelectOtherStatistics) {
+TEST_F(Metrics, SuffixesSelectOtherStatistics) {
   EXPECT_NEAR(value("r_q_std"), std::sqrt(0.02), 1e-15);
   EXPECT_NEAR(value("r_q_p25"), 0.65, 1e-15);
   EXPECT_NEAR(value("r_q_p75"), 0.75, 1e-15);
@@ -73,7 +73,7 @@ TEST_F(Quantities, SuffixesSelectOtherStatistics) {
   EXPECT_TRUE(std::isnan(value("r_q_depth_0.5")));
 }
 
-TEST_F(Quantities, SingleHeadsCompareByAbsoluteValue) {
+TEST_F(Metrics, SingleHeadsCompareByAbsoluteValue) {
   EXPECT_DOUBLE_EQ(value("head_L09H01_pc0_r_k"), 0.2);
   EXPECT_DOUBLE_EQ(value("head_L09H01_pc1_r_q"), 0.6);
   EXPECT_DOUBLE_EQ(value("head_L00H03_pc0_variance"), 0.5);
@@ -82,7 +82,7 @@ TEST_F(Quantities, SingleHeadsCompareByAbsoluteValue) {
   EXPECT_EQ(of("head_L00H01_omega").missing, "layer 0 head 1 was not analysed");
 }
 
-TEST_F(Quantities, StandardErrorsComeFromErrorsCsv) {
+TEST_F(Metrics, StandardErrorsComeFromErrorsCsv) {
   EXPECT_DOUBLE_EQ(of("r_q").se, 0.01);
   EXPECT_DOUBLE_EQ(of("alpha_k").se, 1e-4);
   EXPECT_DOUBLE_EQ(of("ap_overall").se, 0.02);
@@ -95,21 +95,21 @@ TEST_F(Quantities, StandardErrorsComeFromErrorsCsv) {
     EXPECT_TRUE(std::isnan(of(name).se)) << name;
 }
 
-TEST_F(Quantities, UnknownQuantitiesHaveAReason) {
+TEST_F(Metrics, UnknownMetricsHaveAReason) {
   EXPECT_EQ(of("corr_ap_drop_lbp").missing, "not computed by qkscope");
   EXPECT_THAT(of("r_Q").missing, HasSubstr("is r_q meant?"));
   EXPECT_EQ(of("mu_q_a").missing, "the results have no mu_q_a in a table rotated");
   EXPECT_EQ(of("head_L00H03_complement_pair_04").missing, "the results have no table complement");
   PublishedNumber words;
-  words.quantity = "content_focused";
+  words.metric = "content_focused";
   words.value = std::nan("");
   words.text = "under 1%";
-  EXPECT_EQ(measure_published_quantity(words, run_).missing,
+  EXPECT_EQ(recompute_published_number(words, run_).missing,
             "no number was printed but \"under 1%\"");
 }
 
 // Nine bins with values, from 100 to 1,000 tokens: 0.59, 0.58, ... 0.51.
-TEST_F(Quantities, ProfilesAverageBinsWithTheirCentreInside) {
+TEST_F(Metrics, ProfilesAverageBinsWithTheirCentreInside) {
   EXPECT_NEAR(profile(0, 300, false), 0.585, 1e-15);
   EXPECT_NEAR(profile(300, 400, false), 0.57, 1e-15);
   EXPECT_NEAR(profile(340, 400, false), 0.57, 1e-15);
@@ -121,20 +121,20 @@ TEST_F(Quantities, ProfilesAverageBinsWithTheirCentreInside) {
   EXPECT_NEAR(profile(0.9, 1.0, true), 0.51, 1e-15);
   EXPECT_NEAR(value("ap_dip_d4_5"), 0.55, 1e-15);
   PublishedNumber drop;
-  drop.value_kind = PublishedValueKind::profile;
+  drop.value_kind = PublishedNumberKind::profile;
   drop.bin = {0, 0.2, true};
-  drop.minus = PublishedProfileBin{0.8, 1, true};
-  EXPECT_NEAR(measure_published_quantity(drop, run_).value, 0.07, 1e-15);
+  drop.minus = PositionInterval{0.8, 1, true};
+  EXPECT_NEAR(recompute_published_number(drop, run_).value, 0.07, 1e-15);
   PublishedNumber line;
-  line.value_kind = PublishedValueKind::line;
+  line.value_kind = PublishedNumberKind::line;
   line.bin = {410, 450, false};
-  EXPECT_NEAR(measure_published_quantity(line, run_).value, 0.56, 1e-15);
+  EXPECT_NEAR(recompute_published_number(line, run_).value, 0.56, 1e-15);
   line.layer = 9;
-  EXPECT_NEAR(measure_published_quantity(line, run_).value, 0.46, 1e-15);
+  EXPECT_NEAR(recompute_published_number(line, run_).value, 0.46, 1e-15);
 }
 
 // Results of analyses with other options are not compared with published numbers.
-TEST_F(Quantities, OtherFifthsAndThresholdsAreNotCompared) {
+TEST_F(Metrics, OtherFifthsAndThresholdsAreNotCompared) {
   write_file(folder_.file("summary.json"),
              "{\"model\": \"m\", \"options\": {\"fifths\": \"context\", \"taxonomy_high\": 0.8}}");
   EXPECT_NEAR(value("ap_first20"), 0.585, 1e-15);  // of the profile, not of head_metrics
@@ -146,7 +146,7 @@ TEST_F(Quantities, OtherFifthsAndThresholdsAreNotCompared) {
 }
 
 // The centres of five bins lie on the edges of tenths: 10 %, 30 %, ... 90 %.
-TEST_F(Quantities, ACentreOnAnEdgeBelongsToTheUpperBin) {
+TEST_F(Metrics, ACentreOnAnEdgeBelongsToTheUpperBin) {
   Table table;
   table.column("layer", Table::Type::integer).column("head", Table::Type::integer);
   for (const char* name : {"bin_low", "bin_high", "ap"}) table.column(name, Table::Type::real);
@@ -162,15 +162,15 @@ TEST_F(Quantities, ACentreOnAnEdgeBelongsToTheUpperBin) {
   }
 }
 
-TEST_F(Quantities, SeveralRunsArePooled) {
+TEST_F(Metrics, SeveralRunsArePooled) {
   RunTables both({{"a", folder_.path()}, {"b", folder_.path()}});
   EXPECT_EQ(both.label(), "2 runs");
   PublishedNumber number;
-  number.quantity = "query_heads";
-  EXPECT_DOUBLE_EQ(measure_published_quantity(number, both).value, 4);
-  number.quantity = "r_q";
-  EXPECT_DOUBLE_EQ(measure_published_quantity(number, both).value, 0.7);
-  EXPECT_TRUE(std::isnan(measure_published_quantity(number, both).se));
+  number.metric = "query_heads";
+  EXPECT_DOUBLE_EQ(recompute_published_number(number, both).value, 4);
+  number.metric = "r_q";
+  EXPECT_DOUBLE_EQ(recompute_published_number(number, both).value, 0.7);
+  EXPECT_TRUE(std::isnan(recompute_published_number(number, both).se));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace qkscope {
 // that moment would wait for the lock forever. Concurrent first calls may run make() twice and keep
 // one result. `make` is passed by value because g++ 13 warns about a dangling reference otherwise.
 template <typename Make>
-const auto& fork_safe_static(Make make) {
+const auto& lazy_init_lock_free(Make make) {
   static_assert(std::is_class_v<Make>, "make must be a lambda: its type identifies the call site");
   using Value = std::invoke_result_t<Make&>;
   static constinit std::atomic<const Value*> made = nullptr;

@@ -1,6 +1,6 @@
 // Products of experts on the GPU: one launch for all groups of rows against one product per group,
 // and the whole mixture against the same with one expert at a time. Needs an NVIDIA GPU.
-#include "engine/device/cuda/products/expert_mixture.h"
+#include "engine/device/cuda/products/mixture_of_experts.h"
 
 #include <cmath>
 #include <random>
@@ -79,7 +79,7 @@ class GroupedProduct : public GpuTest<testing::TestWithParam<DType>> {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    if (!cuda::has_grouped_products(mixture_model(), GetParam(), 0))
+    if (!cuda::supports_grouped_gemm(mixture_model(), GetParam(), 0))
       GTEST_SKIP() << "this GPU is none of the Hopper generation, or CUTLASS was not there";
   }
 };
@@ -105,7 +105,7 @@ TEST_P(GroupedProduct, HasTheValuesOfOneProductPerGroup) {
       DeviceBuffer expected(static_cast<std::size_t>(rows * kOut * 2));
       y.poison();
       expected.poison();
-      cuda::multiply_gated({.x = x.get(),
+      cuda::run_gated_gemm({.x = x.get(),
                             .weight = weights.grouped.front().weight,
                             .y = y.get(),
                             .rows = rows,
@@ -138,7 +138,7 @@ TEST_P(GroupedProduct, HasTheValuesOfOneProductPerGroup) {
 INSTANTIATE_TEST_SUITE_P(Types, GroupedProduct, testing::Values(DType::bf16, DType::f16),
                          [](const auto& given) { return std::string(dtype_name(given.param)); });
 
-class ExpertMixtureTest : public GpuTest<testing::TestWithParam<DType>> {
+class MixtureOfExpertsTest : public GpuTest<testing::TestWithParam<DType>> {
  protected:
   static constexpr std::int64_t kRows = 500;
 
@@ -153,7 +153,7 @@ class ExpertMixtureTest : public GpuTest<testing::TestWithParam<DType>> {
     cuda::ActiveRows rows(model, dtype, nullptr);
     cuda::Activations activations(model, dtype);
     const cuda::PassContext pass{model, dtype, nullptr, products, rows, activations, copies};
-    cuda::ExpertMixture mixture(pass, 0, grouped);
+    cuda::MixtureOfExperts mixture(pass, 0, grouped);
     const ExpertMatrices gate_up(experts.count, (model.gated_mlp() ? 2 : 1) * experts.d_mlp,
                                  model.d_model, dtype, bias);
     const ExpertMatrices down(experts.count, model.d_model, experts.d_mlp, dtype, bias);
@@ -170,19 +170,19 @@ class ExpertMixtureTest : public GpuTest<testing::TestWithParam<DType>> {
       const auto count = std::min(kChunk, kRows - begin);
       mixture.project_gate_up(x.get(), begin, count,
                               grouped ? gate_up.grouped : gate_up.one_by_one);
-      if (reads == Reads::before_gate) mixture.arrange_for_observer();
+      if (reads == Reads::before_gate) mixture.restore_row_order();
       mixture.apply_gate();
-      if (reads == Reads::after_gate) mixture.arrange_for_observer();
+      if (reads == Reads::after_gate) mixture.restore_row_order();
       const auto first = static_cast<std::size_t>(begin * model.d_model) * dtype_size(dtype);
       mixture.project_down(grouped ? down.grouped : down.one_by_one, y.get<std::byte>() + first);
     }
     return decoded(y.download<std::byte>(), dtype);
   }
 
-  bool can_group() const { return cuda::has_grouped_products(mixture_model(), GetParam(), 0); }
+  bool can_group() const { return cuda::supports_grouped_gemm(mixture_model(), GetParam(), 0); }
 };
 
-TEST_P(ExpertMixtureTest, AnObserverChangesNoBit) {
+TEST_P(MixtureOfExpertsTest, AnObserverChangesNoBit) {
   for (const bool grouped : {false, true}) {
     if (grouped && !can_group()) continue;
     for (const bool bias : {false, true})
@@ -194,7 +194,7 @@ TEST_P(ExpertMixtureTest, AnObserverChangesNoBit) {
   }
 }
 
-TEST_P(ExpertMixtureTest, GroupsAgreeWithOneExpertAtATime) {
+TEST_P(MixtureOfExpertsTest, GroupsAgreeWithOneExpertAtATime) {
   if (!can_group()) GTEST_SKIP() << "no kernel for groups on this GPU or for this type";
   for (auto model : {mixture_model(), ungated_mixture_model()})
     for (const int choice : {0, 1, 2, 3}) {
@@ -214,7 +214,7 @@ TEST_P(ExpertMixtureTest, GroupsAgreeWithOneExpertAtATime) {
 }
 
 // SwiGLU is not linear, so the place of the weight matters.
-TEST_P(ExpertMixtureTest, ScaledInputsDifferFromScaledOutputs) {
+TEST_P(MixtureOfExpertsTest, ScaledInputsDifferFromScaledOutputs) {
   auto model = mixture_model();
   model.experts.sigmoid = true;
   const auto outputs = run(model, false, false, Reads::never);
@@ -224,7 +224,7 @@ TEST_P(ExpertMixtureTest, ScaledInputsDifferFromScaledOutputs) {
   for (const auto value : inputs) ASSERT_TRUE(std::isfinite(value));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, ExpertMixtureTest,
+INSTANTIATE_TEST_SUITE_P(Types, MixtureOfExpertsTest,
                          testing::Values(DType::bf16, DType::f16, DType::f32),
                          [](const auto& given) { return std::string(dtype_name(given.param)); });
 

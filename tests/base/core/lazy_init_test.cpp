@@ -1,4 +1,4 @@
-#include "base/core/fork_safe_static.h"
+#include "base/core/lazy_init.h"
 
 #include <semaphore>
 #include <string>
@@ -13,10 +13,10 @@
 namespace qkscope {
 namespace {
 
-TEST(ForkSafeStatic, ReturnsTheSameObjectForEveryCall) {
+TEST(LazyInitLockFree, ReturnsTheSameObjectForEveryCall) {
   int calls = 0;
   const auto get = [&]() -> const std::string& {
-    return fork_safe_static([&] {
+    return lazy_init_lock_free([&] {
       ++calls;
       return std::string("table");
     });
@@ -26,13 +26,13 @@ TEST(ForkSafeStatic, ReturnsTheSameObjectForEveryCall) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(ForkSafeStatic, AChildForkedDuringInitialisationDoesNotBlock) {
+TEST(LazyInitLockFree, AChildForkedDuringInitialisationDoesNotBlock) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own locks may stay locked in the child";
   static std::atomic<bool> slow = true;
   static std::binary_semaphore begun{0};
   static std::binary_semaphore go_on{0};
   const auto get = [] {
-    return fork_safe_static([] {
+    return lazy_init_lock_free([] {
       if (slow) {
         begun.release();
         go_on.acquire();

@@ -30,8 +30,8 @@ struct HeadStatistic {
   double at = 0;  // quantile, bound, or start of the depth bin
 };
 
-struct ParsedQuantity {
-  HeadQuantity column;
+struct ParsedMetric {
+  HeadMetric column;
   HeadStatistic statistic;
   std::optional<std::int64_t> layer;  // nullopt: heads of all layers
 };
@@ -49,7 +49,7 @@ bool remove_suffix(std::string& name, std::string_view ending) {
 }
 
 // Removes `word` and the number after it from the end of the name and returns the number.
-std::optional<double> remove_number_after(std::string& name, std::string_view word) {
+std::optional<double> remove_numbered_suffix(std::string& name, std::string_view word) {
   const auto at = name.rfind(word);
   if (at == std::string::npos) return {};
   const auto number = parse_number<double>(std::string_view(name).substr(at + word.size()));
@@ -57,23 +57,23 @@ std::optional<double> remove_number_after(std::string& name, std::string_view wo
   return number;
 }
 
-// Handles quantities with irregular names; returns nullopt for names of the regular scheme.
-std::optional<ParsedQuantity> parse_irregular_quantity(const std::string& name) {
+// Parses metrics whose name is not of the form prefix + column + suffix; nullopt otherwise.
+std::optional<ParsedMetric> parse_irregular_metric(const std::string& name) {
   if (name == "heads" || name == "query_heads" || name == "heads_analysed")
-    return ParsedQuantity{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
+    return ParsedMetric{{"", "taxonomy", "layer"}, {StatisticKind::heads, 0}, {}};
   if (name == "share_positive_bias")
-    return ParsedQuantity{{"", "rotated", "bias_strength"}, {StatisticKind::share_above, 0}, {}};
+    return ParsedMetric{{"", "rotated", "bias_strength"}, {StatisticKind::share_above, 0}, {}};
   if (name == "heads_negative_bias")
-    return ParsedQuantity{{"", "rotated", "bias_strength"}, {StatisticKind::heads_below, 0}, {}};
+    return ParsedMetric{{"", "rotated", "bias_strength"}, {StatisticKind::heads_below, 0}, {}};
   if (name == "share_var_b_above_a")
-    return ParsedQuantity{
+    return ParsedMetric{
         {"", "rotated", "var_frac_b", false, "var_frac_a"}, {StatisticKind::share_above, 1}, {}};
   return {};
 }
 
-// Parses the statistic and removes its prefix or suffix from the name.
-HeadStatistic parse_statistic(std::string& name) {
-  if (const auto begin = remove_number_after(name, "_depth_"))
+// Parses the statistic from a prefix or suffix of a metric's name, and removes it from the name.
+HeadStatistic consume_statistic(std::string& name) {
+  if (const auto begin = remove_numbered_suffix(name, "_depth_"))
     return {StatisticKind::depth, *begin};
   if (remove_suffix(name, "_std")) return {StatisticKind::deviation, 0};
   if (remove_suffix(name, "_p25")) return {StatisticKind::quantile, 0.25};
@@ -87,10 +87,10 @@ HeadStatistic parse_statistic(std::string& name) {
   return {StatisticKind::mean, 0};
 }
 
-// Named per-head quantities and their table columns, in display order.
-const std::vector<HeadQuantity>& named_head_columns() {
-  static const std::vector<HeadQuantity> columns = [] {
-    std::vector<HeadQuantity> list;
+// Named per-head metrics and their table columns, in display order.
+const std::vector<HeadMetric>& known_head_metrics() {
+  static const std::vector<HeadMetric> columns = [] {
+    std::vector<HeadMetric> list;
     const auto add_columns = [&](const char* table, const std::vector<std::string>& names) {
       for (const auto& name : names) list.push_back({name, table, name});
     };
@@ -122,42 +122,42 @@ const std::vector<HeadQuantity>& named_head_columns() {
 }
 
 // Finds a column of this name in the tables with one row per head.
-std::optional<HeadQuantity> find_head_column(const std::string& name, RunTables& run) {
-  for (const auto& column : named_head_columns())
-    if (column.quantity == name) return column;
+std::optional<HeadMetric> find_head_metric(const std::string& name, RunTables& run) {
+  for (const auto& column : known_head_metrics())
+    if (column.name == name) return column;
   for (const char* prefix : {"", "q_"})
     for (const char* table : {"rotated", "qk", "head_metrics"}) {
-      const HeadQuantity column{name, table, prefix + name};
-      if (run.head_values(column)) return column;
+      const HeadMetric column{name, table, prefix + name};
+      if (run.find_head_values(column)) return column;
     }
   return {};
 }
 
-std::optional<ParsedQuantity> parse_quantity(std::string name, RunTables& run) {
-  if (auto special = parse_irregular_quantity(name)) return special;
-  ParsedQuantity quantity;
+std::optional<ParsedMetric> parse_metric(std::string name, RunTables& run) {
+  if (auto special = parse_irregular_metric(name)) return special;
+  ParsedMetric metric;
   if (int layer = 0, length = 0;
       std::sscanf(name.c_str(), "layer_%d_%n", &layer, &length) == 1 && length > 0) {
-    quantity.layer = layer;
+    metric.layer = layer;
     name.erase(0, static_cast<std::size_t>(length));
   }
-  quantity.statistic = parse_statistic(name);
-  const auto component = remove_number_after(name, "_pc");
+  metric.statistic = consume_statistic(name);
+  const auto component = remove_numbered_suffix(name, "_pc");
   // The published figure is titled r_k_a, but its numbers are absolute values.
-  if (quantity.statistic.kind == StatisticKind::depth && name == "r_k_a") name = "abs_r_k_a";
-  const auto column = find_head_column(name, run);
+  if (metric.statistic.kind == StatisticKind::depth && name == "r_k_a") name = "abs_r_k_a";
+  const auto column = find_head_metric(name, run);
   if (!column) return {};
-  quantity.column = *column;
+  metric.column = *column;
   if (component) {
     if (column->table != "qk") return {};
-    quantity.column.pc = static_cast<std::int64_t>(*component);
+    metric.column.pc = static_cast<std::int64_t>(*component);
   }
-  return quantity;
+  return metric;
 }
 
 // Returns the values of the heads whose relative depth (layer / last layer) is in the bin of width
 // 0.1 that starts at `begin`. Integer arithmetic avoids rounding errors for layers on a bin edge.
-std::vector<double> values_at_depth(const std::vector<HeadMetric>& heads, double begin) {
+std::vector<double> metric_values_at_depth(const std::vector<HeadValue>& heads, double begin) {
   std::int64_t last = 0;
   for (const auto& head : heads) last = std::max(last, head.layer);
   const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
@@ -168,10 +168,10 @@ std::vector<double> values_at_depth(const std::vector<HeadMetric>& heads, double
   return values;
 }
 
-// Returns the description without the quantity ("mean of ") and the value: NaN for too few heads.
-std::pair<std::string, double> compute_head_statistic(const std::vector<HeadMetric>& heads,
+// Returns the name of the statistic ("mean of ") and its value, NaN if there are too few heads.
+std::pair<std::string, double> compute_head_statistic(const std::vector<HeadValue>& heads,
                                                       const HeadStatistic& statistic) {
-  const auto values = project(heads, &HeadMetric::value);
+  const auto values = to_vector(heads, &HeadValue::value);
   const double at = statistic.at;
   const auto n = static_cast<double>(values.size());
   const auto count = [&](auto condition) {
@@ -198,46 +198,46 @@ std::pair<std::string, double> compute_head_statistic(const std::vector<HeadMetr
       return {"heads with ", n};
     case StatisticKind::depth:
       return {fmt::format("mean at depth {:.1f} to {:.1f} of ", at, at + 0.1),
-              mean_of(values_at_depth(heads, at))};
+              mean_of(metric_values_at_depth(heads, at))};
   }
   return {"", kNan};
 }
 
-// Evaluates a statistic over the heads of a run. `own_name` is the full name of the quantity:
-// errors.csv lists standard errors of some medians and shares under that name.
-MeasuredValue evaluate_head_statistic(const ParsedQuantity& quantity, const std::string& own_name,
-                                      RunTables& run) {
-  const auto& column = quantity.column;
-  const auto& layer = quantity.layer;
-  const auto kind = quantity.statistic.kind;
-  auto heads = run.head_values(column);
+// Evaluates a statistic over the heads of a run. `own_name` is the metric's name with prefix and
+// suffix; errors.csv lists the standard errors of some medians and shares by this name.
+RecomputedValue evaluate_head_statistic(const ParsedMetric& metric, const std::string& own_name,
+                                        RunTables& run) {
+  const auto& column = metric.column;
+  const auto& layer = metric.layer;
+  const auto kind = metric.statistic.kind;
+  auto heads = run.find_head_values(column);
   if (!heads)
     return {.missing =
                 fmt::format("the results have no {} in a table {}", column.column, column.table)};
-  if (layer) std::erase_if(*heads, [&](const HeadMetric& head) { return head.layer != *layer; });
-  const auto [description, value] = compute_head_statistic(*heads, quantity.statistic);
+  if (layer) std::erase_if(*heads, [&](const HeadValue& head) { return head.layer != *layer; });
+  const auto [description, value] = compute_head_statistic(*heads, metric.statistic);
   if (std::isnan(value)) return {.missing = "no head of ours has this number"};
-  MeasuredValue ours{.value = value, .column = description + column.describe()};
+  RecomputedValue ours{.value = value, .column = description + column.describe()};
   if (layer) {
     ours.column += fmt::format(", layer {}", *layer);
     return ours;
   }
-  const auto error = run.standard_error(column.error.empty() ? column.quantity : column.error);
+  const auto error = run.standard_error(column.error.empty() ? column.name : column.error);
   if (column.pc == 0) {
     if (kind == StatisticKind::heads) ours.se = 0;
     if (kind == StatisticKind::mean) ours.se = error;
     if (kind == StatisticKind::heads_with) ours.se = error * static_cast<double>(heads->size());
   }
   const bool of_class = !column.equals.empty();
-  // A jackknife error of 0 (in every replicate all heads or none are in the class) is unusable.
+  // A jackknife error of 0 (no replicate differs, for example in an empty class) is unusable.
   if (of_class && ours.se == 0) ours.se = kNan;
   if (!of_class && std::isnan(ours.se)) ours.se = run.standard_error(own_name);
   return ours;
 }
 
-MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
-                                      const HeadQuantity& column, RunTables& run) {
-  const auto heads = run.head_values(column);
+RecomputedValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
+                                        const HeadMetric& column, RunTables& run) {
+  const auto heads = run.find_head_values(column);
   if (!heads) return {.missing = fmt::format("the results have no {}", column.describe())};
   for (const auto& found : *heads)
     if (found.layer == layer && found.head == head)
@@ -247,9 +247,9 @@ MeasuredValue evaluate_column_of_head(std::int64_t layer, std::int64_t head,
   return {.missing = fmt::format("layer {} head {} was not analysed", layer, head)};
 }
 
-// Evaluates a quantity of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
+// Evaluates a metric of a single head, for example "head_L05H13_pc0_r_q"; nullopt for any other
 // name. Absolute values are compared, as signs of components and of rotations are arbitrary.
-std::optional<MeasuredValue> evaluate_quantity_of_head(const std::string& name, RunTables& run) {
+std::optional<RecomputedValue> evaluate_metric_of_head(const std::string& name, RunTables& run) {
   int layer = 0, head = 0, length = 0;
   if (std::sscanf(name.c_str(), "head_L%dH%d_%n", &layer, &head, &length) != 2 || length == 0)
     return {};
@@ -259,36 +259,35 @@ std::optional<MeasuredValue> evaluate_quantity_of_head(const std::string& name, 
   length = 0;
   if (int pc = 0; std::sscanf(what.c_str(), "pc%d_%n", &pc, &length) == 1 && length > 0) {
     const auto field = what.substr(static_cast<std::size_t>(length));
-    HeadQuantity column{"", "qk", field == "variance" ? "explained_variance" : field, true};
+    HeadMetric column{"", "qk", field == "variance" ? "explained_variance" : field, true};
     column.pc = pc;
     return evaluate_column_of_head(layer, head, column, run);
   }
   if (int pair = 0; std::sscanf(what.c_str(), "complement_pair_%d", &pair) == 1)
-    return evaluate_variance_share_of_plane(run, layer, head, pair);
-  return MeasuredValue{.missing = "not computed by qkscope"};
+    return evaluate_plane_variance_share(run, layer, head, pair);
+  return RecomputedValue{.missing = "not computed by qkscope"};
 }
 
-// Converts a published quantity that is a mean over profile bins, such as "ap_drop", to a
-// PublishedNumber of PublishedValueKind::profile. Returns nullopt for any other quantity.
-std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& number,
-                                                      RunTables& run) {
-  const PublishedProfileBin first{0.0, 0.2, true};
-  const PublishedProfileBin last{0.8, 1.0, true};
-  const PublishedProfileBin dip{0.4, 0.6, true};
-  const PublishedProfileBin recovery{0.6, 0.8, true};
-  const std::tuple<const char*, PublishedProfileBin, std::optional<PublishedProfileBin>, bool>
-      quantities[] = {{"ap_first20", first, {}, true},
-                      {"ap_last20", last, {}, true},
-                      {"ap_drop", first, last, true},
-                      {"ap_dip_d4_5", dip, {}, false},
-                      {"ap_recovery_d6_7", recovery, {}, false},
-                      {"ap_recovery", recovery, dip, false}};
-  // Published quintiles divide the range with values; an analysis may divide the whole context.
-  const bool other_fifths = run.options().value("fifths", Json("range")) != "range";
-  for (const auto& [name, bin, minus, of_fifths] : quantities) {
-    if (number.quantity != name || (of_fifths && !other_fifths)) continue;
+// Converts a published metric that is a mean over profile bins, such as "ap_drop", to a
+// PublishedNumber of PublishedNumberKind::profile. Returns nullopt for any other metric.
+std::optional<PublishedNumber> parse_profile_metric(const PublishedNumber& number, RunTables& run) {
+  const PositionInterval first{0.0, 0.2, true};
+  const PositionInterval last{0.8, 1.0, true};
+  const PositionInterval dip{0.4, 0.6, true};
+  const PositionInterval recovery{0.6, 0.8, true};
+  const std::tuple<const char*, PositionInterval, std::optional<PositionInterval>, bool> metrics[] =
+      {{"ap_first20", first, {}, true},
+       {"ap_last20", last, {}, true},
+       {"ap_drop", first, last, true},
+       {"ap_dip_d4_5", dip, {}, false},
+       {"ap_recovery_d6_7", recovery, {}, false},
+       {"ap_recovery", recovery, dip, false}};
+  // Published position fifths span the non-empty bins; those of an analysis may span the context.
+  const bool other_fifths = run.analysis_options().value("fifths", Json("range")) != "range";
+  for (const auto& [name, bin, minus, of_fifths] : metrics) {
+    if (number.metric != name || (of_fifths && !other_fifths)) continue;
     PublishedNumber profile = number;
-    profile.value_kind = PublishedValueKind::profile;
+    profile.value_kind = PublishedNumberKind::profile;
     profile.bin = bin;
     profile.minus = minus;
     return profile;
@@ -296,22 +295,22 @@ std::optional<PublishedNumber> parse_profile_quantity(const PublishedNumber& num
   return {};
 }
 
-MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run) {
-  const auto& name = published.quantity;
-  if (const auto of_head = evaluate_quantity_of_head(name, run)) return *of_head;
-  if (const auto profile = parse_profile_quantity(published, run))
-    return evaluate_published_profile(*profile, run);
-  if (const auto quantity = parse_quantity(name, run)) {
-    const bool other_thresholds = run.options().value("taxonomy_high", Json(0.7)) != 0.7 ||
-                                  run.options().value("taxonomy_low", Json(0.3)) != 0.3;
-    if (!quantity->column.equals.empty() && other_thresholds)
+RecomputedValue evaluate_named_metric(const PublishedNumber& published, RunTables& run) {
+  const auto& name = published.metric;
+  if (const auto of_head = evaluate_metric_of_head(name, run)) return *of_head;
+  if (const auto profile = parse_profile_metric(published, run))
+    return recompute_profile_mean(*profile, run);
+  if (const auto metric = parse_metric(name, run)) {
+    const bool other_thresholds = run.analysis_options().value("taxonomy_high", Json(0.7)) != 0.7 ||
+                                  run.analysis_options().value("taxonomy_low", Json(0.3)) != 0.3;
+    if (!metric->column.equals.empty() && other_thresholds)
       return {.missing = "our classes have other thresholds than the published ones, 0.7 and 0.3"};
-    return evaluate_head_statistic(*quantity, name, run);
+    return evaluate_head_statistic(*metric, name, run);
   }
   if (published.kind == "setting") return {.missing = "a setting of the study, nothing measured"};
   std::vector<std::string> names;
   if (published.kind.empty())  // a user's file may contain a typo
-    names = project(named_head_columns(), &HeadQuantity::quantity);
+    names = to_vector(known_head_metrics(), &HeadMetric::name);
   const auto near = closest_spelling(name, names);
   return {.missing = near.empty() ? "not computed by qkscope"
                                   : fmt::format("not computed by qkscope; is {} meant?", near)};
@@ -319,24 +318,24 @@ MeasuredValue evaluate_by_name(const PublishedNumber& published, RunTables& run)
 
 }  // namespace
 
-MeasuredValue measure_published_quantity(const PublishedNumber& published, RunTables& run) {
+RecomputedValue recompute_published_number(const PublishedNumber& published, RunTables& run) {
   if (std::isnan(published.value) && published.kind != "setting")
     return {.missing = fmt::format("no number was printed but {}", quote_text(published.text))};
-  return published.value_kind == PublishedValueKind::quantity
-             ? evaluate_by_name(published, run)
-             : evaluate_table_value(published, run);
+  return published.value_kind == PublishedNumberKind::metric
+             ? evaluate_named_metric(published, run)
+             : recompute_table_value(published, run);
 }
 
-MeasuredValue evaluate_quantity(const std::string& quantity, RunTables& run) {
-  const auto parsed = parse_quantity(quantity, run);
-  return parsed ? evaluate_head_statistic(*parsed, quantity, run)
-                : MeasuredValue{.missing = "not computed by qkscope"};
+RecomputedValue evaluate_metric(const std::string& metric, RunTables& run) {
+  const auto parsed = parse_metric(metric, run);
+  return parsed ? evaluate_head_statistic(*parsed, metric, run)
+                : RecomputedValue{.missing = "not computed by qkscope"};
 }
 
-std::vector<std::string> list_compared_quantities() {
+std::vector<std::string> list_compared_metrics() {
   std::vector<std::string> names;
-  for (const auto& column : named_head_columns())  // outliers dominate the mean of a ratio
-    names.push_back(column.divisor.empty() ? column.quantity : column.quantity + "_median");
+  for (const auto& column : known_head_metrics())  // outliers dominate the mean of a ratio
+    names.push_back(column.divisor.empty() ? column.name : column.name + "_median");
   return names;
 }
 
