@@ -1,4 +1,5 @@
 // Heads without a group of texts.
+#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -62,10 +63,12 @@ TEST_P(ReplicatesBySeparation, AreTheHeadWithoutTheGroup) {
   }
 }
 
+constexpr std::array kSeparationNames = {"mean", "eigen", "eigen_then_project"};
 INSTANTIATE_TEST_SUITE_P(All, ReplicatesBySeparation,
                          testing::Values(RotationOptions::Separation::mean,
                                          RotationOptions::Separation::eigen,
-                                         RotationOptions::Separation::eigen_then_project));
+                                         RotationOptions::Separation::eigen_then_project),
+                         [](const auto& separation) { return kSeparationNames[separation.index]; });
 
 TEST(Replicates, OfAHeadWithAllItsRowsInOneGroupDoNotExist) {
   auto options = small_head(22);

@@ -1,4 +1,5 @@
 // The bins of the plasticity profile, what they hold, and their means.
+#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -353,11 +354,13 @@ TEST_P(ProfileReplicatesOf, AreTheProfileWithoutTheTexts) {
   EXPECT_NEAR(jackknife_error(free_found) / jackknife_error(free), 1, 0.1);
 }
 
+constexpr std::array kModelNames = {"local", "bin", "bucket", "linear"};
 INSTANTIATE_TEST_SUITE_P(Models, ProfileReplicatesOf,
                          testing::Values(PlasticityOptions::QueryModelKind::local,
                                          PlasticityOptions::QueryModelKind::bin,
                                          PlasticityOptions::QueryModelKind::bucket,
-                                         PlasticityOptions::QueryModelKind::linear));
+                                         PlasticityOptions::QueryModelKind::linear),
+                         [](const auto& kind) { return kModelNames[kind.index]; });
 
 TEST(ProfileReplicates, OfASampleOfPairsHaveTheSameErrors) {
   auto planted = small_head(31);

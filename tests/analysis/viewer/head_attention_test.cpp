@@ -79,7 +79,8 @@ TEST_P(ViewedRows, EqualTheHooksBitByBit) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ViewedRows,
                          testing::Values("smollm3_list", "mistral_window", "gemma2", "gpt_oss",
-                                         "gpt_neox", "glm", "deepseek_v3", "llama4_text"));
+                                         "gpt_neox", "glm", "deepseek_v3", "llama4_text"),
+                         [](const auto& family) { return std::string(family.param); });
 
 TEST(HeadAttention, FrequenciesAddUpToTheMeanScore) {
   auto store = viewed_model(golden_model("llama_gqa"), some_tokens(60));

@@ -1,4 +1,7 @@
 // Runs that are killed, interrupted, started twice, or that run out of disk space.
+#include <csignal>
+#include <cstring>
+
 #include <sys/mount.h>
 
 #include "kill_points.h"
@@ -60,7 +63,8 @@ TEST_P(CaptureSignal, EndsAfterTheCurrentBatchAndSaysHowToContinue) {
     EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CaptureSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1));
+INSTANTIATE_TEST_SUITE_P(All, CaptureSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1),
+                         [](const auto& signal) { return sigabbrev_np(signal.param); });
 
 // Of two concurrent runs with --overwrite, one is refused or runs after the other.
 TEST_F(InterruptedCapture, TwoConcurrentOverwritesLeaveACompleteCapture) {
@@ -208,7 +212,9 @@ TEST_P(KilledCapture, FailsOnAFullDiskAndResumesWithMoreSpace) {
   expect_same("disk/out", contents("expected"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, KilledCapture, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Both, KilledCapture, testing::Bool(), [](const auto& is_ahead) {
+  return is_ahead.param ? "assembled_ahead" : "assembled_at_the_end";
+});
 
 TEST_F(InterruptedCapture, NamesTheFolderOnAReadOnlyFileSystem) {
   const SmallDisk disk(file("disk"), "size=1m", MS_RDONLY);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <random>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/core/numbers.h"
@@ -253,6 +254,13 @@ TEST_P(RecurrenceKernel, AgreesWithTheCpu) {
                .last_state = 1e-4});
 }
 
+std::string widths_name(const testing::TestParamInfo<std::tuple<DType, Widths>>& info) {
+  const auto& [dtype, widths] = info.param;
+  const char* kind = widths.kind == Mixer::gated_delta  ? "gated_delta"
+                     : widths.kind == Mixer::kimi_delta ? "kimi_delta"
+                                                        : "mamba2";
+  return fmt::format("{}_{}_{}_{}", dtype_name(dtype), kind, widths.d_key, widths.d_value);
+}
 INSTANTIATE_TEST_SUITE_P(
     Widths, RecurrenceKernel,
     testing::Combine(
@@ -264,7 +272,8 @@ INSTANTIATE_TEST_SUITE_P(
                         Widths{Mixer::kimi_delta, 96, 20}, Widths{Mixer::kimi_delta, 250, 256},
                         Widths{Mixer::mamba2, 12, 10}, Widths{Mixer::mamba2, 64, 64},
                         Widths{Mixer::mamba2, 128, 64}, Widths{Mixer::mamba2, 256, 128},
-                        Widths{Mixer::mamba2, 250, 20})));
+                        Widths{Mixer::mamba2, 250, 20})),
+    widths_name);
 
 struct MixerCase {
   const char* name;

@@ -296,8 +296,8 @@ TEST_P(LongMomentStatistics, AreThoseOfFloat64) {
   expect_equal_to_float64({131072}, cut);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics,
-                         testing::Values(std::tuple(DType::bf16, 128)));
+INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics, testing::Values(std::tuple(DType::bf16, 128)),
+                         [](const auto&) { return "bfloat16_128"; });
 
 // Every row once, in chunks of one document, set and bucket.
 TEST(MomentChunks, CoverEveryRow) {

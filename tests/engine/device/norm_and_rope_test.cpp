@@ -3,6 +3,7 @@
 #include <random>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/core/numbers.h"
@@ -92,7 +93,11 @@ TEST_P(HeadNormAndRope, MatchTheFormula) {
 
 INSTANTIATE_TEST_SUITE_P(Types, HeadNormAndRope,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(8, 64, 128, 256, 320, 512)));
+                                          testing::Values(8, 64, 128, 256, 320, 512)),
+                         [](const auto& given) {
+                           return fmt::format("{}_{}", dtype_name(std::get<0>(given.param)),
+                                              std::get<1>(given.param));
+                         });
 
 }  // namespace
 }  // namespace qkscope

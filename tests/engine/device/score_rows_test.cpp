@@ -1,5 +1,6 @@
 #include <tuple>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "attention_case.h"
@@ -92,7 +93,11 @@ TEST_P(ScoreRows, MatchThePlainSoftmax) {
 
 INSTANTIATE_TEST_SUITE_P(Types, ScoreRows,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
-                                          testing::Values(8, 12, 64, 80, 128, 256, 512)));
+                                          testing::Values(8, 12, 64, 80, 128, 256, 512)),
+                         [](const auto& given) {
+                           return fmt::format("{}_{}", dtype_name(std::get<0>(given.param)),
+                                              std::get<1>(given.param));
+                         });
 
 class ScoreRowsOfLongSequences : public GpuTest<> {};
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
@@ -211,12 +212,16 @@ TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
   });
 }
 
+std::string shape_name(const testing::TestParamInfo<AttentionShape>& info) {
+  const auto& [n_heads, n_kv_heads, d_head, window] = info.param;
+  return fmt::format("{}_and_{}_heads_of_{}_window_{}", n_heads, n_kv_heads, d_head, window);
+}
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          testing::Values(AttentionShape{4, 4, 16, 0}, AttentionShape{6, 2, 8, 0},
                                          AttentionShape{9, 3, 64, 0}, AttentionShape{4, 1, 12, 5},
                                          AttentionShape{2, 2, 20, 256},
-                                         AttentionShape{8, 2, 16, 100},
-                                         AttentionShape{1, 1, 3, 1}));
+                                         AttentionShape{8, 2, 16, 100}, AttentionShape{1, 1, 3, 1}),
+                         shape_name);
 
 }  // namespace
 }  // namespace qkscope

@@ -333,7 +333,18 @@ TEST_P(EveryMixer, StatesAfterChosenRowsAreThoseOfShorterTexts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryMixer, testing::Values(kConfig, kMamba2, kShort, kKimi),
-                         [](const auto& kind) { return std::to_string(kind.index); });
+                         [](const auto& config) {
+                           switch (config.param.kind) {
+                             case Mixer::gated_delta:
+                               return "gated_delta";
+                             case Mixer::mamba2:
+                               return "mamba2";
+                             case Mixer::short_convolution:
+                               return "short_convolution";
+                             default:
+                               return "kimi_delta";
+                           }
+                         });
 
 double at(const WeightMatrix& matrix, std::int64_t row, std::int64_t column) {
   return matrix.values.data<float>()[row * matrix.values.dim(1) + column];
