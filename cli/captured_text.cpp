@@ -12,7 +12,8 @@
 namespace qkscope::cli {
 namespace {
 
-// Tokenizes a text and calls found(ids) for the text or each chunk until found() returns true.
+// Tokenizes a text and calls found(ids) for the whole text, or for each chunk if the configuration
+// cuts texts into chunks, until found() returns true.
 template <typename Found>
 bool find_example(const Document& document, const TokenizerConfig& config,
                   const Tokenizer& tokenizer, Found found) {

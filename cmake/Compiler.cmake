@@ -66,6 +66,8 @@ target_compile_options(qkscope_compiler INTERFACE
 # has to see precompiled headers, and one that cannot be used is read as text.
 target_compile_options(qkscope_compiler INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288 -fpch-preprocess -Wno-error=invalid-pch>)
+# __FILE__ is relative to this tree (in failures of tests and internal errors), so that checkouts share the compiler cache.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 # What computes is optimised in full; what reads settings, talks to servers, draws or tests is compiled quickly.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # (-Og takes g++ no longer than -O0, four fifths of -O1 and three fifths of -O3.)

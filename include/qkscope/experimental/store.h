@@ -15,19 +15,19 @@ namespace qkscope {
 
 // Returns true for an address such as s3://bucket/path, false for a local path. Throws a bad-input
 // error for an unsupported URL scheme.
-QKSCOPE_API bool is_store_address(const std::string& path_or_address);
+QKSCOPE_API bool is_store_address(const std::string& path_or_uri);
 
 // Throws a bad-input error if the address cannot be accessed with the current credentials: bucket
 // missing, credentials missing or rejected. Writes nothing; accepts every local path.
-QKSCOPE_API void check_store(const std::string& path_or_address);
+QKSCOPE_API void check_store(const std::string& path_or_uri);
 
 // Downloads and verifies a folder that was published to an object store, and returns the local
 // copy. A local path is returned unchanged.
-QKSCOPE_API std::string fetch_stored(const std::string& path_or_address, bool quiet = false);
+QKSCOPE_API std::string fetch_stored(const std::string& path_or_uri, bool quiet = false);
 
 // Downloads a checkpoint, tokenizer or dataset from an object store, once per process, and returns
 // the local file or folder. A local path or Hub name is returned unchanged.
-QKSCOPE_API std::string fetch_input(const std::string& path_or_address,
+QKSCOPE_API std::string fetch_input(const std::string& path_or_uri,
                                     const FetchOptions& options = {});
 
 // Output folder at a local path or a store address. For an address, files are staged in a local
@@ -36,7 +36,7 @@ class QKSCOPE_API StoredOutput {
  public:
   // `kind` names the content, e.g. "results" for tables. Throws a bad-input error if the address
   // already holds content of another kind.
-  StoredOutput(const std::string& path_or_address, const std::string& kind);
+  StoredOutput(const std::string& path_or_uri, const std::string& kind);
   ~StoredOutput();
   StoredOutput(const StoredOutput&) = delete;
   StoredOutput& operator=(const StoredOutput&) = delete;

@@ -241,7 +241,7 @@ RotationResult analyze_planar_rotation(const CentredRows& queries, const Centred
   Matrix axes(2 * std::ssize(result.complement), complement.axes.cols);  // of the planes
   std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
   PlaneUnitVectors& units = used.plane_unit_vectors();
-  units.project_rows_into_planes(
+  units.project_rows_onto_planes(
       axes, result.a, ordered_rows(queries, keys, search.sorted_positions()), pooled.mean);
   const auto wave = search.best_sinusoid(units.projections_on_line());
   result.omega = wave.omega;

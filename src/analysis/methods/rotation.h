@@ -30,7 +30,7 @@ class PlaneUnitVectors {
  public:
   // Projects rows minus `centre`, reusing the buffers of the previous call. Rows 2i and 2i+1 of
   // `axes` span plane i. A row equal to the centre gets direction (1, 0).
-  void project_rows_into_planes(const Matrix& axes, std::span<const double> line,
+  void project_rows_onto_planes(const Matrix& axes, std::span<const double> line,
                                 std::span<const float* const> rows, std::span<const double> centre);
 
   // Returns the unit vectors of all rows in one plane, as complex numbers.

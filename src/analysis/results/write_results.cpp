@@ -267,11 +267,11 @@ void check_results_folder(const std::string& folder, const AnalyzeOptions& optio
   });
 }
 
-void write_results(const std::string& path_or_address, const AnalysisRun& run,
+void write_results(const std::string& path_or_uri, const AnalysisRun& run,
                    const AnalyzeOptions& options, bool overwrite) {
   translate_exceptions([&] {
     const auto begun = Clock::now();
-    StoredOutput output(path_or_address, "results");
+    StoredOutput output(path_or_uri, "results");
     const auto& folder = output.folder();
     make_folders(folder);
     const StagedTables staged(folder);

@@ -27,7 +27,7 @@ inline void multiply_few_columns_reference(const float* left, std::int64_t rows,
     }
 }
 
-// Reference for Nufft: S(omega) = sum over rows of value exp(-i omega (offset - origin)).
+// Reference for Nufft: S(omega) = sum over rows of value * exp(-i * omega * (offset - origin)).
 inline std::complex<double> nufft_reference(std::span<const std::int32_t> offsets,
                                             std::span<const std::complex<double>> values,
                                             double omega, double origin) {

@@ -77,8 +77,8 @@ class DataRoot {
   // Removes the shard's part if its journal is empty, then empty folders that `lock` created.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
 
-  // Throws a bad-input error that names existing files at the output paths if neither a state file
-  // nor a part with journal entries shows that this program wrote them. Never replaces such files.
+  // Refuses to overwrite files that this program did not write: if files exist at the output paths
+  // without a state file or a part with journal entries, throws a bad-input error that lists them.
   void check_no_foreign_files() const;
   // Removes the finished files, the shard's own part, and parts of other runs that no process has
   // locked. Files with unrecognized names are kept.

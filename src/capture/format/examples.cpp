@@ -18,7 +18,7 @@ std::shared_ptr<const SegmentReader> SegmentCache::open_segment(std::size_t part
   const std::lock_guard lock(mutex_);
   if (const auto found = open_.find({part, segment}); found != open_.end()) return found->second;
   if (open_.size() >= most_) open_.clear();
-  const auto& journal = parts_[part];
+  const auto& journal = journals_[part];
   return open_[{part, segment}] = std::make_shared<const SegmentReader>(
              journal.segment_path(journal.entries()[segment].segment),
              journal.manifest().groups.size());
@@ -26,7 +26,7 @@ std::shared_ptr<const SegmentReader> SegmentCache::open_segment(std::size_t part
 
 OrderedExampleReader::OrderedExampleReader(SegmentCache& segments, std::size_t first_segment)
     : segments_(segments) {
-  for (std::size_t part = 0; part < segments.parts().size(); ++part)
+  for (std::size_t part = 0; part < segments.journals().size(); ++part)
     insert_cursor({.part = part, .segment = first_segment, .example = {}});
 }
 
@@ -41,7 +41,7 @@ bool OrderedExampleReader::next() {
 }
 
 void OrderedExampleReader::insert_cursor(SegmentCursor cursor) {
-  const auto segments = segments_.parts()[cursor.part].entries().size();
+  const auto segments = segments_.journals()[cursor.part].entries().size();
   for (; cursor.segment < segments; ++cursor.segment, cursor.number = 0, cursor.offset = 0) {
     const auto segment = segments_.open_segment(cursor.part, cursor.segment);
     if (cursor.number == segment->example_count()) continue;

@@ -20,13 +20,14 @@ namespace qkscope {
 class SegmentCache {
  public:
   // Keeps up to `most` files open, plus one for each thread that is reading.
-  SegmentCache(const std::vector<Journal>& parts, std::size_t most) : parts_(parts), most_(most) {}
+  SegmentCache(const std::vector<Journal>& journals, std::size_t most)
+      : journals_(journals), most_(most) {}
 
-  const std::vector<Journal>& parts() const { return parts_; }
+  const std::vector<Journal>& journals() const { return journals_; }
   std::shared_ptr<const SegmentReader> open_segment(std::size_t part, std::size_t segment);
 
  private:
-  const std::vector<Journal>& parts_;
+  const std::vector<Journal>& journals_;
   std::size_t most_;
   std::mutex mutex_;
   // Open segments by part and segment number.

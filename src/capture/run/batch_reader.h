@@ -22,7 +22,7 @@
 namespace qkscope {
 
 // Checks that all token ids are in the vocabulary of the model, then samples positions. Throws a
-// bad-input error that names the text with a wrong id.
+// bad-input error that names the text with an id outside the vocabulary.
 ExampleBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
 void check_token_ids(const RunPlan& plan, const Example& example);
 

@@ -33,7 +33,7 @@ struct StatsRunPlan {
   MomentRequest moment_request(VectorKind kind, VectorStage stage) const;
 };
 
-// Plans a run. Layers, heads or sizes that the model does not have are bad input.
+// Plans a run. Throws a bad-input error for layers or heads that do not exist in the model.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute,
                                  std::shared_ptr<ExternalEngine> engine = nullptr);
 

@@ -104,7 +104,7 @@ class CaptureAssembler::HeadFiles {
                           manifest_->head_dim_of(head_group()), block);
       if (!block.positions.empty()) append_block(block);
     }
-    segments_ = segments.parts().front().entries().size();
+    segments_ = segments.journals().front().entries().size();
   }
 
   void finish() {

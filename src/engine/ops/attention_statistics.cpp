@@ -86,7 +86,7 @@ class HeadAttentionAccumulator {
         request_(request),
         out_(out),
         cell_((document * out.heads + input.head) * out.buckets),
-        weights_(request.sampling_weights(input.sequence.length, document, input.head)),
+        weights_(request.horvitz_thompson_weights(input.sequence.length, document, input.head)),
         all_keys_(input, request, keys,
                   out.key_sums.data() +
                       (layout_.all_keys ? input.sequence.begin * out.heads + input.head : 0)) {}

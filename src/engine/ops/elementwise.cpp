@@ -234,7 +234,7 @@ void scale_tensor(TensorView x, double factor) {
   });
 }
 
-void add_elements(TensorView x, ConstTensorView y) {
+void add_in_place(TensorView x, ConstTensorView y) {
   QKSCOPE_ASSERT(x.shape() == y.shape() && y.is_contiguous());
   for_each_element_range(x, kElementsPerTask, [&](float* values, std::int64_t count) {
     rows::add_scaled(values, y.data<float>() + (values - x.data<float>()), count, 1.0f);

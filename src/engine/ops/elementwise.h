@@ -62,7 +62,7 @@ void clip(TensorView x, double limit);
 void scale_tensor(TensorView x, double factor);           // x *= factor
 void multiply_elements(TensorView x, ConstTensorView y);  // x *= y, of the same shape
 
-void add_elements(TensorView x, ConstTensorView y);  // x += y, of the same shape
+void add_in_place(TensorView x, ConstTensorView y);  // x += y, of the same shape
 
 // logits = cap * tanh(logits / cap)
 void soft_cap(TensorView logits, double cap);

@@ -31,8 +31,8 @@ struct QuerySample {
   bool takes_all_queries() const { return fraction >= 1; }
   // Returns one weight per block of the document: the inverse of the inclusion probability
   // (Horvitz-Thompson estimator) if the block is drawn, else 0. `document` identifies the text.
-  std::vector<float> sampling_weights(std::int64_t length, std::int64_t document,
-                                      std::int64_t layer, std::int64_t head) const {
+  std::vector<float> horvitz_thompson_weights(std::int64_t length, std::int64_t document,
+                                              std::int64_t layer, std::int64_t head) const {
     const auto blocks = (length + kSampledQueries - 1) / kSampledQueries;
     if (takes_all_queries()) return std::vector<float>(as_index(blocks), 1.0f);
     std::vector<double> sizes(as_index(blocks));
@@ -205,10 +205,10 @@ struct AttentionRequest {
   std::span<const std::int64_t> documents = {};  // document ids of the batch, which seed the sample
 
   // Returns one sampling weight per block of kSampledQueries queries, for statistics of all keys.
-  std::vector<float> sampling_weights(std::int64_t length, std::int64_t document,
-                                      std::int64_t head) const {
+  std::vector<float> horvitz_thompson_weights(std::int64_t length, std::int64_t document,
+                                              std::int64_t head) const {
     const auto key = sample.takes_all_queries() ? 0 : documents[static_cast<std::size_t>(document)];
-    return sample.sampling_weights(length, key, layer, head);
+    return sample.horvitz_thompson_weights(length, key, layer, head);
   }
 };
 

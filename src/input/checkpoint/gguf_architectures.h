@@ -179,8 +179,8 @@ inline constexpr const char* kGgufArchitectures = R"([
  "optional": {"attn_logit_softcapping": null, "rope.freq_base_swa": null}}
 ])";
 
-// Maps module names of a layer in GGUF (NAME in "blk.3.NAME.weight") to Hugging Face names;
-// ssm_dt.bias, ssm_a and ssm_d are whole tensor names, which have no suffix.
+// Maps module names of a layer in GGUF (NAME in "blk.3.NAME.weight") to Hugging Face names. The
+// tensors ssm_dt.bias, ssm_a and ssm_d are exceptions: their names do not end in ".weight".
 inline constexpr const char* kGgufModules = R"({
 "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
 "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",

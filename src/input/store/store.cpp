@@ -155,26 +155,26 @@ void add_referenced_objects(ObjectStore& store, const std::string& root,
 
 }  // namespace
 
-bool is_store_address(const std::string& path_or_address) {
-  return translate_exceptions([&] { return parse_store_uri(path_or_address).has_value(); });
+bool is_store_address(const std::string& path_or_uri) {
+  return translate_exceptions([&] { return parse_store_uri(path_or_uri).has_value(); });
 }
 
-void check_store(const std::string& path_or_address) {
+void check_store(const std::string& path_or_uri) {
   translate_exceptions([&] {
-    if (const auto address = parse_store_uri(path_or_address)) open_store(*address);
+    if (const auto address = parse_store_uri(path_or_uri)) open_store(*address);
   });
 }
 
-std::string fetch_stored(const std::string& path_or_address, bool quiet) {
-  return translate_exceptions([&] { return fetch_stored_folder(path_or_address, quiet); });
+std::string fetch_stored(const std::string& path_or_uri, bool quiet) {
+  return translate_exceptions([&] { return fetch_stored_folder(path_or_uri, quiet); });
 }
 
 // Downloads an object again if its size or modification time has changed, but only once per
 // process, so that inputs do not change during a run.
-std::string fetch_input(const std::string& path_or_address, const FetchOptions& options) {
+std::string fetch_input(const std::string& path_or_uri, const FetchOptions& options) {
   return translate_exceptions([&] {
-    const auto address = parse_store_uri(path_or_address);
-    if (!address) return path_or_address;
+    const auto address = parse_store_uri(path_or_uri);
+    if (!address) return path_or_uri;
     if (address->scheme == StoreUri::UriScheme::file) return address->arrow_path();
     static std::mutex mutex;
     static std::map<std::string, std::string> fetched;
@@ -193,18 +193,18 @@ struct StoredOutput::State {
   std::unique_ptr<StoredFolder> stored;  // null for a local folder
 };
 
-StoredOutput::StoredOutput(const std::string& path_or_address, const std::string& kind)
+StoredOutput::StoredOutput(const std::string& path_or_uri, const std::string& kind)
     : state_(std::make_unique<State>()) {
   translate_exceptions([&] {
-    state_->folder = path_or_address;
+    state_->folder = path_or_uri;
     state_->kind = kind;
-    const auto address = parse_store_uri(path_or_address);
+    const auto address = parse_store_uri(path_or_uri);
     if (!address) return;
     state_->stored = std::make_unique<StoredFolder>(*address);
     const auto& stored = *state_->stored;
     if (stored.is_published() && stored.manifest().kind != kind)
-      reject("{}: what is there is of the kind '{}', not '{}'; choose another address",
-             path_or_address, stored.manifest().kind, kind);
+      reject("{}: what is there is of the kind '{}', not '{}'; choose another address", path_or_uri,
+             stored.manifest().kind, kind);
     state_->folder = scratch_folder_for_output(*address, make_timestamped_id());
     make_folders(state_->folder);
   });

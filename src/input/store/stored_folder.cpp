@@ -238,9 +238,9 @@ StoredFolder open_stored_folder(const StoreUri& address) {
          store_layout::kManifests);
 }
 
-std::string fetch_stored_folder(const std::string& path_or_address, bool quiet) {
-  const auto address = parse_store_uri(path_or_address);
-  if (!address) return path_or_address;
+std::string fetch_stored_folder(const std::string& path_or_uri, bool quiet) {
+  const auto address = parse_store_uri(path_or_uri);
+  if (!address) return path_or_uri;
   const auto folder = open_stored_folder(*address);
   folder.fetch_all_files(quiet);
   return folder.local_folder();

@@ -119,6 +119,6 @@ StoredFolder open_stored_folder(const StoreUri& address);
 std::vector<StoredObject> find_garbage_objects(ObjectStore& store, double now, double older_than);
 
 // Downloads a published folder and returns the local copy. A local path is returned unchanged.
-std::string fetch_stored_folder(const std::string& path_or_address, bool quiet);
+std::string fetch_stored_folder(const std::string& path_or_uri, bool quiet);
 
 }  // namespace qkscope

@@ -113,8 +113,8 @@ void AddedTokens::split_at_added_tokens(std::string_view text, bool normalized,
   if (done < text.size()) sections.push_back({{done, static_cast<std::uint32_t>(text.size())}, -1});
 }
 
-// A split text is searched for added tokens part by part. Normalized text may therefore be split
-// only if no added token that matches it can span the split.
+// Each part of a split text is searched for added tokens separately. Normalized text may therefore
+// be split only where no added token that is searched for in normalized text can span the split.
 bool AddedTokens::can_split_normalized_text() const {
   return std::ranges::none_of(by_id_, [](const auto& entry) {
     const auto& [token, shown] = entry.second;

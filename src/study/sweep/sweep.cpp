@@ -172,7 +172,7 @@ const std::string& Sweep::folder() const {
 }
 
 const std::string& Sweep::place() const {
-  return state_->folder.path_or_address();
+  return state_->folder.path_or_uri();
 }
 
 const SlurmOptions& Sweep::slurm() const {

@@ -143,19 +143,19 @@ SweepConfig read_sweep_config(const SweepSource& source,
 // manifest that was last downloaded or uploaded.
 class SweepFolder {
  public:
-  explicit SweepFolder(const std::string& path) : path_(path), path_or_address_(path) {}
+  explicit SweepFolder(const std::string& path) : path_(path), path_or_uri_(path) {}
   // Opens the folder of a sweep; `results` is a path or an address of an object store.
   static SweepFolder open(const std::string& results, const std::string& name);
 
-  const std::string& path() const { return path_; }                        // local folder
-  const std::string& path_or_address() const { return path_or_address_; }  // of the sweep
+  const std::string& path() const { return path_; }                // local folder
+  const std::string& path_or_uri() const { return path_or_uri_; }  // of the sweep
   bool is_in_store() const { return store_ != nullptr; }
   // Return the path of a folder, or its address if the sweep is in an object store.
   std::string capture_location(const std::string& label) const {
-    return path_or_address() + "/captures/" + label;
+    return path_or_uri() + "/captures/" + label;
   }
   std::string statistics_location(const std::string& label) const {
-    return path_or_address() + "/statistics/" + label;
+    return path_or_uri() + "/statistics/" + label;
   }
   std::string results_folder(const std::string& label) const { return path_ + "/runs/" + label; }
   std::string statistics_results_folder(const std::string& label) const {
@@ -250,12 +250,12 @@ class SweepFolder {
   std::string failure_file(const std::string& label) const {
     return results_folder(label) + "/failure.json";
   }
-  std::string publication_file(const std::string& label) const {
+  std::string publication_record_file(const std::string& label) const {
     return path_ + "/published/" + label + ".json";
   }
 
   std::string path_;
-  std::string path_or_address_;
+  std::string path_or_uri_;
   std::shared_ptr<StoredSweepState> store_;  // null for a local sweep
 };
 

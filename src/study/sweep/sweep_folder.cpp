@@ -103,7 +103,7 @@ SweepFolder SweepFolder::open(const std::string& results, const std::string& nam
   if (!address) return SweepFolder(results + "/" + name);
   const auto own = address->child(name);
   SweepFolder folder(scratch_folder_for_sweep(own));
-  folder.path_or_address_ = own.to_string();
+  folder.path_or_uri_ = own.to_string();
   folder.store_.reset(new StoredSweepState{own});
   return folder;
 }
@@ -193,7 +193,7 @@ bool SweepFolder::is_run_finished(const SweepConfig& config, const SweepRun& run
 }
 
 bool SweepFolder::is_capture_published(const SweepRun& run) const {
-  Json kept = load_json_or_null(publication_file(run.label));
+  Json kept = load_json_or_null(publication_record_file(run.label));
   if (!kept.is_object()) return false;
   kept.erase("address");
   return kept == publication_record(run, capture_location(run.label));
@@ -203,7 +203,7 @@ void SweepFolder::record_publication(const SweepRun& run, const std::string& add
   make_folders(path_ + "/published");
   Json kept = publication_record(run, capture_location(run.label));
   kept["address"] = address;
-  write_json_file(publication_file(run.label), kept);
+  write_json_file(publication_record_file(run.label), kept);
 }
 
 std::string SweepFolder::branches_file(const std::string& repository) const {

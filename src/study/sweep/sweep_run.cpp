@@ -44,7 +44,7 @@ class SweepRunner {
       reject(
           "--part: the tasks of a cluster share a local folder; {} is an address: leave it out, "
           "and deal whole runs with --shard i/n",
-          folder_.path_or_address());
+          folder_.path_or_uri());
     folder_.create_folders();
     {
       const auto lock = folder_.lock_tables();

@@ -41,8 +41,8 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
   const std::vector<double> line = waves(8, 0.3);
   PlaneUnitVectors units;
   // What was there before must not matter.
-  units.project_rows_into_planes(other_axes(40), line, backwards, head.queries.mean);
-  units.project_rows_into_planes(axes, line, backwards, head.pooled.mean);
+  units.project_rows_onto_planes(other_axes(40), line, backwards, head.queries.mean);
+  units.project_rows_onto_planes(axes, line, backwards, head.pooled.mean);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::size_t>(count - 1 - i);
     double along = 0;

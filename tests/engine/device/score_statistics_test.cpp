@@ -285,7 +285,7 @@ TEST_P(ScoreStatistics, OfSampledQueriesAreThoseOfAllTimesTheirWeights) {
     for (std::int64_t document = 0; document < 4; ++document)
       for (std::int64_t head = 0; head < 7; ++head) {
         const auto length = batch.sequences[static_cast<std::size_t>(document)].length;
-        const auto weights = request.sampling_weights(length, document, head);
+        const auto weights = request.horvitz_thompson_weights(length, document, head);
         for (std::int64_t i = 0; i < length; ++i)
           for (std::int64_t column = 0; column < layout.columns(); ++column) {
             const double weight = layout.is_all_keys_column(column)

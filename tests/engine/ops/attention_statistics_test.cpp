@@ -326,7 +326,8 @@ TEST_P(AttentionStatisticsTest, SampledQueriesHaveWeightedSumsAndSquares) {
   for (std::int64_t d = 0; d < 2; ++d)
     for (const auto head : kAllHeads) {
       const auto length = pass.sequences[as_index(d)].length;
-      const auto weights = request.sample.sampling_weights(length, documents[as_index(d)], 3, head);
+      const auto weights =
+          request.sample.horvitz_thompson_weights(length, documents[as_index(d)], 3, head);
       for (std::int64_t i = 0; i < length; ++i)
         for (std::int64_t c = 0; c < found.columns; ++c) {
           const auto at =

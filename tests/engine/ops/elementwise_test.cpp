@@ -159,7 +159,7 @@ TEST_P(Elementwise, AddSoftCapAndScaleMatchFloat64) {
   auto a = random_tensor({5, 7}, 5, 20.0f);
   const auto b = random_tensor({5, 7}, 6);
   auto sum = rounded(a, DType::f32);
-  add_elements(sum, b);
+  add_in_place(sum, b);
   soft_cap(a, 10.0);
   for (std::int64_t i = 0; i < 35; ++i) EXPECT_LE(std::abs(a.data<float>()[i]), 10.0f);
   EXPECT_FLOAT_EQ(sum.data<float>()[3],

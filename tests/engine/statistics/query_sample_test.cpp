@@ -14,27 +14,27 @@ std::int64_t drawn(const std::vector<float>& weights) {
 }
 
 TEST(QuerySample, FractionOneTakesEveryBlockWithWeightOne) {
-  const auto weights = QuerySample{}.sampling_weights(1000, 1, 2, 3);
+  const auto weights = QuerySample{}.horvitz_thompson_weights(1000, 1, 2, 3);
   EXPECT_EQ(weights, std::vector<float>(8, 1.0f));
 }
 
 TEST(QuerySample, EveryHeadDrawsTheSameNumberOfBlocks) {
   const QuerySample sample{1.0 / 16, 0};
   for (std::int64_t head = 0; head < 100; ++head) {
-    EXPECT_EQ(drawn(sample.sampling_weights(131072, 9, 0, head)), 64);
-    EXPECT_EQ(drawn(sample.sampling_weights(300, 9, 0, head)), 1);
-    EXPECT_EQ(drawn(sample.sampling_weights(1, 9, 0, head)), 1);
+    EXPECT_EQ(drawn(sample.horvitz_thompson_weights(131072, 9, 0, head)), 64);
+    EXPECT_EQ(drawn(sample.horvitz_thompson_weights(300, 9, 0, head)), 1);
+    EXPECT_EQ(drawn(sample.horvitz_thompson_weights(1, 9, 0, head)), 1);
   }
 }
 
 TEST(QuerySample, DependsOnSeedDocumentLayerAndHead) {
   const QuerySample sample{1.0 / 16, 0};
-  const auto first = sample.sampling_weights(131072, 1, 1, 1);
-  EXPECT_EQ(sample.sampling_weights(131072, 1, 1, 1), first);
-  EXPECT_NE(sample.sampling_weights(131072, 2, 1, 1), first);
-  EXPECT_NE(sample.sampling_weights(131072, 1, 2, 1), first);
-  EXPECT_NE(sample.sampling_weights(131072, 1, 1, 2), first);
-  EXPECT_NE((QuerySample{1.0 / 16, 1}.sampling_weights(131072, 1, 1, 1)), first);
+  const auto first = sample.horvitz_thompson_weights(131072, 1, 1, 1);
+  EXPECT_EQ(sample.horvitz_thompson_weights(131072, 1, 1, 1), first);
+  EXPECT_NE(sample.horvitz_thompson_weights(131072, 2, 1, 1), first);
+  EXPECT_NE(sample.horvitz_thompson_weights(131072, 1, 2, 1), first);
+  EXPECT_NE(sample.horvitz_thompson_weights(131072, 1, 1, 2), first);
+  EXPECT_NE((QuerySample{1.0 / 16, 1}.horvitz_thompson_weights(131072, 1, 1, 1)), first);
 }
 
 // The mean weight of a block over many draws is 1: sums with these weights are unbiased. The
@@ -44,7 +44,7 @@ TEST(QuerySample, WeightsHaveMeanOne) {
   const QuerySample sample{1.0 / 8, 3};
   std::vector<double> mean(32), largest(32);
   for (std::int64_t head = 0; head < kDraws; ++head) {
-    const auto weights = sample.sampling_weights(4096, 1, 0, head);
+    const auto weights = sample.horvitz_thompson_weights(4096, 1, 0, head);
     ASSERT_EQ(weights.size(), mean.size());
     for (std::size_t b = 0; b < mean.size(); ++b) {
       mean[b] += weights[b] / static_cast<double>(kDraws);

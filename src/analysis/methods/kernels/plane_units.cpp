@@ -114,7 +114,7 @@ void to_unit_vectors_reference(const double* xy, std::int64_t rows, std::complex
     }
 }
 
-void PlaneUnitVectors::project_rows_into_planes(const Matrix& axes, std::span<const double> line,
+void PlaneUnitVectors::project_rows_onto_planes(const Matrix& axes, std::span<const double> line,
                                                 std::span<const float* const> rows,
                                                 std::span<const double> centre) {
   const auto dim = std::ssize(line);

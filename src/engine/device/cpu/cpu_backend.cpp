@@ -68,7 +68,7 @@ void CpuBackend::embed_per_layer_inputs() {
     Tensor tokens(matrix.shape());
     qkscope::embed_tokens(std::span(batch_->ids).subspan(as_index(row), as_index(end - row)),
                           w.per_layer_embedding, std::sqrt(static_cast<float>(width)), tokens);
-    add_elements(matrix, tokens);
+    add_in_place(matrix, tokens);
     scale_tensor(matrix, std::sqrt(0.5));
   }
 }
@@ -358,7 +358,7 @@ void CpuBackend::add_shared_expert(std::int64_t begin, std::int64_t count) {
       for (std::int64_t i = 0; i < end - row; ++i)
         scale_tensor(output.view().rows(i, i + 1), static_cast<double>(factors.data<float>()[i]));
     }
-    add_elements(update_.view().rows(row, end), output);
+    add_in_place(update_.view().rows(row, end), output);
   }
 }
 
@@ -368,7 +368,7 @@ void CpuBackend::normalize_or_add_update(std::int64_t begin, std::int64_t count,
   if (config().residual_scale != 1.0) scale_tensor(update, config().residual_scale);
   if (!post_norm.empty()) normalize_rows(update, post_norm, update);
   if (addition != ResidualAddMode::deferred)
-    add_elements(residual_.view().rows(begin, begin + count), update);
+    add_in_place(residual_.view().rows(begin, begin + count), update);
 }
 
 void CpuBackend::project_logits() {

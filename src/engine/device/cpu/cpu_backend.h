@@ -54,7 +54,7 @@ class CpuBackend : public Backend {
     apply_linear(as_matrix(z_), weights_->o, update_);
     normalize_or_add_update(0, active_rows(), weights_->post_attention_norm, addition);
   }
-  void add_update_to_residual() override { add_elements(residual_, update_); }
+  void add_update_to_residual() override { add_in_place(residual_, update_); }
   void run_recurrent_mixer(std::span<const std::int64_t> state_rows) override;
   ConstTensorView mixer_states() override { return mixer_states_; }
   void project_mixer_output(ResidualAddMode addition) override {

@@ -117,7 +117,7 @@ SampledQueries sample_queries(std::span<const Sequence> sequences, const ScoreAr
     for (std::int64_t d = 0; d < std::ssize(sequences); ++d) {
       const auto& sequence = sequences[as_index(d)];
       std::int64_t first = 0;  // position of the block
-      for (const float weight : request.sampling_weights(sequence.length, d, head)) {
+      for (const float weight : request.horvitz_thompson_weights(sequence.length, d, head)) {
         const auto output_row = out.head_rows - first;
         out.blocks.push_back({weight, static_cast<std::int32_t>(output_row)});
         for (std::int64_t row = 0; weight > 0 && row < kSampledQueries; row += tile_rows)
