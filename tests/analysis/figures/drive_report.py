@@ -4,6 +4,7 @@ is only text.
 
 usage: drive_report.py PATH_TO_QKSCOPE [FOLDER_FOR_SCREENSHOTS]"""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -159,10 +160,11 @@ def check_hints(page):
     expect("no hint beside the cells", page.told(), "")
     canvas = "#head-view .plots canvas"
     found = ""
-    for x in np.linspace(0.2, 0.9, 15):
-        for y in np.linspace(0.1, 0.8, 12):
-            page.hover(canvas, x, y)
-            found = found or page.told()
+    for x, y in itertools.product(np.linspace(0.2, 0.9, 15), np.linspace(0.1, 0.8, 12)):
+        page.hover(canvas, x, y)
+        found = page.told()
+        if found:
+            break
     if " at position " not in found:
         failures.append(f"no point of the head says its position: {found!r}")
 

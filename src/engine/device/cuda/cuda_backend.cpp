@@ -409,7 +409,7 @@ class CudaBackend : public Backend {
 
   RowHeadSelection select_active_rows(const Selection& selection) const {
     RowHeadSelection selected;
-    for (const auto row : selection.rows) selected.rows.push_back(rows_.kept_row_index(row));
+    for (const auto row : selection.rows) selected.rows.push_back(rows_.index_among_kept(row));
     selected.heads.assign(selection.heads.begin(), selection.heads.end());
     selected.native_type = selection.native_type;
     return selected;

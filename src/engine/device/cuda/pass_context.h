@@ -61,7 +61,7 @@ class ActiveRows {
     return has_dropped_rows() ? device_kept_.as<std::int32_t>() : nullptr;
   }
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
-  std::int32_t kept_row_index(std::int64_t row) const {
+  std::int32_t index_among_kept(std::int64_t row) const {
     return static_cast<std::int32_t>(index_among_kept_rows(kept_, row));
   }
   const float* query_scale() const {  // (count) or null
@@ -93,7 +93,7 @@ class ActiveRows {
     const auto count = rows.size();
     std::vector<std::int32_t> numbers(4 * count);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto number = kept_row_index(rows[i]);
+      const auto number = index_among_kept(rows[i]);
       const auto at = as_index(number);
       const auto begin = first_key_row(sequences_[at]);
       numbers[i] = number;
