@@ -44,11 +44,12 @@ extern "C" __attribute__((visibility("default"))) int qkscope_attention(
     int n_kv_heads, float scale, cudaStream_t stream) {
   using namespace qkscope::cuda;
   constexpr int kHead = 128;
-  const auto* tiles = tiles_of(documents, length,
-                               {.n_heads = n_heads,
-                                .n_kv_heads = n_kv_heads,
-                                .d_head = kHead,
-                                .rows = hopper_tile_rows(kHead, false, length)});
+  const auto* tiles =
+      tiles_of(documents, length,
+               {.n_heads = n_heads,
+                .n_kv_heads = n_kv_heads,
+                .d_head = kHead,
+                .rows = hopper_tile_rows({.d_head = kHead, .d_value = kHead}, length)});
   return launch_hopper_attention({.q = q,
                                   .k = k,
                                   .v = v,
@@ -60,6 +61,7 @@ extern "C" __attribute__((visibility("default"))) int qkscope_attention(
                                   .n_heads = n_heads,
                                   .n_kv_heads = n_kv_heads,
                                   .d_head = kHead,
+                                  .d_value = kHead,
                                   .scale = scale,
                                   .longest = length,
                                   .tiles = tiles->memory.as<AttentionTile>(),
