@@ -90,7 +90,7 @@ run_tests() {  # run_tests PRESET [ctest options]
       need_packages chromium
     fi
   fi
-  command -v nvidia-smi >/dev/null || say "Left out: tests of all model families on a GPU. Tests of single kernels are skipped by name."
+  command -v nvidia-smi >/dev/null || say "Left out: tests of all model families on a GPU. Other tests that need one are skipped by name."
   need_python requirements-test.txt
   build "$preset"
   ctest --preset "$preset" -j "$(nproc)" "${left_out[@]}" "$@"
