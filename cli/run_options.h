@@ -77,7 +77,7 @@ struct RunArguments {
   bool prints_text() const { return !common.quiet && !json; }
 };
 
-// After a dry run: prints the estimated run time on one line, then logs the warnings.
+// Prints the estimated run time of a dry run on one line, then logs its warnings.
 void print_advice(const RunAdvice& advice);
 
 // Parses --shard: "i/n" is part i of n equal parts of a dataset or a sweep; "auto" reads i and n

@@ -171,8 +171,8 @@ class HeadRunner {
       try {
         translate_exceptions([&] { run_head(report, key, times); });
         report.k_components = std::exchange(key.components, {});
-        // Copy the report once the head's large buffers are freed, so that results that stay in
-        // memory do not fragment the blocks that the next head reuses.
+        // Copy the report after the head's large buffers are freed: long-lived results that lie
+        // between these buffers would fragment the heap.
         report = HeadReport(report);
       } catch (const Error& error) {
         mark_head_failed(report, error);

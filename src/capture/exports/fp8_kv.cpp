@@ -28,7 +28,8 @@ constexpr char kSingleFile[] = "model.safetensors";
 // single weight file gets another name.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
 
-// Returns the attention class in transformers that the quantization config names as its target.
+// Returns the name of the model's attention class in transformers, the target that the exported
+// quantization config names.
 std::string attention_class_name(const ExportInput& input, const std::string& model_type) {
   static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
                                                               {"mistral", "MistralAttention"},

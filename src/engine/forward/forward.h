@@ -25,7 +25,7 @@ std::vector<HookPoint> all_hook_points(const ModelConfig& model);
 // Returns true if the model has this hook point, which depends on the kind of its layer.
 bool has_hook_point(const ModelConfig& model, HookPoint point);
 
-// Decides where a pass ends and from which layer it computes only a subset of the rows.
+// Plans the last layer of a pass and the first layer that computes only the rows in use.
 class PassPlan {
  public:
   // Hook points before options.start_at_layer do not fire, nor do those of the embedding in a pass

@@ -101,7 +101,7 @@ void add_comparison_row(Table& table, const PublishedNumber& number, ModelMatch&
        ours.sign_arbitrary ? std::string("sizes: the sign is not determined") : ours.missing});
 }
 
-// Orders the rows by metric, in the order of the published numbers, then by checkpoint.
+// Sorts the rows of the table by metric, in the order of the published file, then by checkpoint.
 Table compare_published_numbers(const PublishedNumbers& set, std::vector<ModelMatch> matches,
                                 bool every_source) {
   Names metrics;

@@ -87,7 +87,7 @@ HeadStatistic consume_statistic(std::string& name) {
   return {StatisticKind::mean, 0};
 }
 
-// Named per-head metrics and their table columns, in display order.
+// Lists the metrics of heads with their tables and columns, in display order.
 const std::vector<HeadMetric>& known_head_metrics() {
   static const std::vector<HeadMetric> columns = [] {
     std::vector<HeadMetric> list;

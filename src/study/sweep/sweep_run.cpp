@@ -149,7 +149,8 @@ class SweepRunner {
     return outcome;
   }
 
-  // Runs all analyses of a run (capture, statistics, composition). Returns false if stopped.
+  // Analyses the capture, the statistics and the composition of heads of a run. Returns false if
+  // a signal stopped the sweep.
   bool analyse_run(const SweepRun& run) const {
     folder_.mark_run_changed(run.label);
     const auto exact = folder_.statistics_analysis_options(config_, run);

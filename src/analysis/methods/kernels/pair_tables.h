@@ -31,7 +31,7 @@ class PlasticityHeatmap {
   // `query` (points): positions of the query points, ascending. The array must outlive the heatmap.
   PlasticityHeatmap(double extent, int bins, std::span<const double> query);
 
-  // Sets how many eligible pairs of keys each subsequently added pair represents.
+  // Sets the weight of pairs added from now on: the eligible pairs that each one represents.
   void set_pair_weight(double weight);
 
   // Adds the contribution of one pair of keys at several query positions. Points in the same
